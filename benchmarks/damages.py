@@ -166,7 +166,7 @@ def _after_advice(place: Place, outcome: Outcome) -> str:
         if not path.exists():
             return f"wrong advice: {message}"
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    elif again := re.search(r"Make it again: tasklm (\w+) (\S+)", message):
+    elif again := re.search(r"Rebuild it: tasklm (\w+) (\S+)", message):
         if run([again[1], again[2]]).kind != "done":
             return f"wrong advice: {message}"
     else:

@@ -55,7 +55,7 @@ def test_what_is_not_of_a_run_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(
         RunError,
         match=(
-            r"thing is in the way, and no part of a run. "
+            r"thing is in the way and is not part of a run. "
             r"Move it away, or choose another folder with --out"
         ),
     ):
@@ -153,7 +153,7 @@ def test_of_large_artefacts_sizes_are_looked_at_and_contents_when_something_is_m
     HARMS["flipped"](large / "value")
     artefacts.build("large", "a", lambda folder: pytest.fail("nobody has read it"))
     with pytest.raises(
-        DamagedError, match=r"value is damaged \(its checksum does not fit\)"
+        DamagedError, match=r"value is damaged \(its checksum does not match\)"
     ) as error:
         artefacts.build("made of it", "a", lambda folder: pytest.fail("not of this"), uses=[large])
     assert error.value.artefact == large
@@ -262,7 +262,7 @@ def test_work_that_meets_damage_begins_again_with_it_made_anew(tmp_path: Path) -
 
     assert rebuilding(work, [tmp_path], messages.append) == "x"
     assert len(works) == 2 and messages == [
-        f"{tmp_path / 'thing' / 'value'} is damaged (torn), and thing made again"
+        f"{tmp_path / 'thing' / 'value'} is damaged (torn); rebuilding thing"
     ]
     assert artefacts.key("thing") == "a"
 

@@ -70,7 +70,7 @@ def test_the_shipped_model_says_of_which_training_it_is(tmp_path: Path) -> None:
     write_json(config, {"about": {"stage1": 3, "seed": 1}})
     with pytest.raises(
         RunError,
-        match=r"lacks stage1-3, of which its model was made\. Train it again: tasklm train",
+        match=r"lacks stage1-3, which its model was built from\. Train it again: tasklm train",
     ):
         shipped_stage1(tmp_path)
     write_json(config, {"about": {"stage1": "two"}})

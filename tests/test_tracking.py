@@ -88,7 +88,7 @@ def test_points_of_a_curve_are_shown_now_and_then(
 def test_the_numbers_of_a_step_are_in_words() -> None:
     point = {**POINT, "dev": 0.5, "tflops": 1.234, "of_ceiling": 0.567, "memory_gb": 7.89}
     losses, speed = "lm 6.500, dev 50.0, learning rate 1.0e-03", "1.2k tokens/s, 1.23 TFLOP/s"
-    share = "uses 57 % of what this machine can compute"
+    share = "57 % of this machine's peak"
     assert step_text(point) == f"stage 1, step 30: {losses}, {speed}, {share}, 7.9 GB"
 
 

@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the heavy part only when it is asked for, so that `tasklm --help` answers at once."""
+    """Imports the heavy part only on first use, so that `tasklm --help` is instant."""
     if name == "TaskLM":
         from tasklm.api import TaskLM
 

@@ -1,5 +1,5 @@
-"""TaskLM: fit, predict, score, save and load, for every kind of task, with
-scikit-learn's habits.
+"""TaskLM: fit, predict, score, save and load for every kind of task, following scikit-learn's
+conventions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ from tasklm.tracking import SILENT, Tracker
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
 
-if (
-    TYPE_CHECKING
-):  # scikit-learn is not typed: without this, mypy would believe any method of a TaskLM
+if TYPE_CHECKING:  # scikit-learn is untyped: without this, mypy would accept any method of a TaskLM
 
     class Estimator:
         """What scikit-learn adds to a model."""
@@ -75,8 +73,8 @@ def forecast(
     """Forecasts what a labelled file will score on test, before anything is trained; `print` shows
     it as a table.
 
-    Labels of test are not used: its texts are taken out of train, and its size tells how far a
-    score may stray. `settings` are recipe keys by dotted name, such as {"evaluate.metric":
+    The labels of test are not used: its texts are removed from train, and its size determines how
+    much a score may vary. `settings` are recipe keys by dotted name, such as {"evaluate.metric":
     "accuracy"}.
     """
     overrides: dict[str, Any] = {**(settings or {}), "data.train": str(train)}
@@ -110,7 +108,7 @@ def _row(text: Any, label: Any) -> dict[str, Any]:
     """A row of training data: one text or a pair, and one label or several."""
     if isinstance(text, Mapping):
         raise DataError(
-            "fit takes rows with columns from a file",
+            "fit accepts rows with columns only from a file",
             remedy="Write them to a file, such as train.jsonl, and call fit with it.",
         )
     pair = isinstance(text, tuple | list | np.ndarray)
@@ -129,22 +127,22 @@ def _row(text: Any, label: Any) -> dict[str, Any]:
 
 
 class TaskLM(Estimator):
-    """A model of a task on texts, trained from scratch on a labelled set and the part of a corpus
-    that matters for it.
+    """A task-specific text model, trained from scratch on a labelled data set and the part of a
+    corpus that matters for it.
 
-    The task may be of any kind; for classes it is a classifier as scikit-learn knows them. Inputs
-    to predict are texts, pairs of texts (tuples), or rows: mappings with the columns of the
+    The task may be of any kind; for classification this is a regular scikit-learn classifier.
+    Inputs to predict are texts, pairs of texts (tuples), or rows: mappings with the columns of the
     training data.
 
     corpus: files, folders or globs of raw text; may also be given to `fit`.
     minutes: wall time for a whole `fit`.
-    recipe: path of a recipe, under the other settings.
+    recipe: path of a recipe, which the other settings override.
     settings: recipe keys by dotted name, such as {"select.k": 500}.
-    out: run folder; by default a temporary one that goes with the model.
-    verbose: show messages and progress on standard error; 2 shows all of the run's log.txt too.
+    out: run folder; by default a temporary one, deleted with this object.
+    verbose: show messages and progress on standard error; 2 also shows the run's full log.txt.
 
     After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its
-    verdict; None where a saved model has left its run), `model_folder_` and, after `fit`, `folder_`
+    verdict; None for a model saved without its run), `model_folder_` and, after `fit`, `folder_`
     (the run).
     """
 
@@ -178,8 +176,8 @@ class TaskLM(Estimator):
         """Trains on a labelled file of any kind, or on texts (or pairs of texts) and their labels;
         returns itself.
 
-        Where settings do not name data.kind, lists are of several labels, numbers that are not
-        whole are scores, all else are classes.
+        Unless settings name data.kind, lists mean several labels, fractional numbers mean scores,
+        and everything else means classes.
         """
         folder = Path(self.out) if self.out else self._temporary()
         overrides: dict[str, Any] = dict(self.settings or {})
@@ -206,11 +204,11 @@ class TaskLM(Estimator):
         return self
 
     def predict(self, inputs: Iterable[Input]) -> NDArray[Any] | list[Any]:
-        """The label of each input: an array of classes; for other kinds a list.
+        """The prediction for each input: an array of classes; for other kinds a list.
 
-        It has a float for each score, the names of several labels, the number of an option (from 0
-        on), the tags of the words, the text of an answer ("": none), or (head, relation) of each
-        word.
+        Each item is a float (regress), a list of labels (multilabel), the number of an option from
+        0 (choice), the tags of the words (tag), the text of an answer, "" for none (span), or the
+        (head, relation) of each word (parse).
         """
         predictor = self._trained()
         if predictor.task.classifies:
@@ -219,7 +217,7 @@ class TaskLM(Estimator):
         return [list(label) if isinstance(label, tuple) else label for label in labels]
 
     def answers(self, inputs: Iterable[Input]) -> list[Answer]:
-        """All that the model says about each input, as `tasklm predict` prints it."""
+        """The full output of the model for each input, as `tasklm predict` prints it."""
         predictor = self._trained()
         examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
@@ -231,10 +229,7 @@ class TaskLM(Estimator):
             problem = (
                 f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
             )
-            raise RunError(
-                f"{problem}. Call predict for labels, "
-                f"or answers for all that it says about an input."
-            )
+            raise RunError(f"{problem}. Call predict for labels, or answers for the full output.")
         answers = predictor.answers(list(inputs))
         rows = [
             [answer["probabilities"][label] for label in predictor.labels] for answer in answers
@@ -242,9 +237,10 @@ class TaskLM(Estimator):
         return np.array(rows, np.float64).reshape(len(rows), len(predictor.labels))
 
     def score(self, inputs: Iterable[Input], labels: Labels, metric: str | None = None) -> float:
-        """A metric of the predictions, by default accuracy for classes, else the first of the kind.
+        """A metric of the predictions: by default accuracy for classes, else the kind's first
+        metric.
 
-        Labels are in the form that `predict` gives; a question may have several right answers, as a
+        Labels have the form that `predict` returns; a question may have several right answers, as a
         list.
         """
         task, given = self._trained().task, list(inputs)
@@ -261,13 +257,13 @@ class TaskLM(Estimator):
             except ValueError as error:  # such as tags for more words than the sentence has
                 raise DataError(
                     f"the labels do not fit the inputs: {error}",
-                    remedy="Give them in the form that predict gives.",
+                    remedy="Give them in the form that predict returns.",
                 ) from None
         number = {label: i for i, label in enumerate(self.classes_.tolist())}
         strange = [label for label in labels if label not in number]
         if strange:
             raise DataError(
-                f"the label {strange[0]!r} was not in train", remedy="Leave such rows out."
+                f"the label {strange[0]!r} does not occur in train", remedy="Leave such rows out."
             )
         best = self.predict_proba(given).argmax(axis=1)
         return score(
@@ -277,8 +273,8 @@ class TaskLM(Estimator):
         )
 
     def explain(self, text: Input, top: int = 5) -> ShownExplanation:
-        """The prediction for an input with the training examples and selected passages that pushed
-        for and against it.
+        """The prediction for an input, with the training examples and selected passages that
+        support it and speak against it.
 
         A notebook shows it as tables, `print` as lines.
         """
@@ -290,15 +286,15 @@ class TaskLM(Estimator):
         return ShownExplanation.of(self.explainer_.explain_example(example, top))
 
     def report(self, to: str | Path | None = None) -> Report:
-        """The report of the run, or of the copy that is written to `to`: a path, which a notebook
-        shows as a page.
+        """The path of the run's report, or of its copy written to `to`; a notebook shows it as a
+        page.
         """
         self._trained()
         run = find_run(self.model_folder_)
         if run is None or not (path := run / REPORT).is_file():
             raise RunError(
-                f"there is no report beside {self.model_folder_}: a saved model does not take it "
-                "along. Load the run itself, such as TaskLM.load('runs/first'), or write one: "
+                f"there is no report beside {self.model_folder_}: saving a model does not copy "
+                "it. Load the run itself, such as TaskLM.load('runs/first'), or write one: "
                 "tasklm report runs/first"
             )
         if to is None:
@@ -313,7 +309,7 @@ class TaskLM(Estimator):
         if not hasattr(self, "model_folder_"):
             raise RunError("this TaskLM has not been trained. Call fit first.")
         if Path(folder).exists():
-            raise RunError(f"{folder} exists already. Choose a new folder.")
+            raise RunError(f"{folder} already exists. Choose a new folder.")
         require_whole(self.model_folder_, "config.json")
         with new_folder(Path(folder)) as copy:
             shutil.copytree(self.model_folder_, copy, dirs_exist_ok=True)
@@ -333,7 +329,7 @@ class TaskLM(Estimator):
         if run is not None and (run / SCORES).exists():
             model.scores_ = scores_from(read_json(run / SCORES))
             if not of_this_recipe(model.scores_, run):
-                problem = "are of an earlier recipe than the one there"
+                problem = "come from an earlier recipe than the one there"
                 warnings.warn(
                     f"model, scores and report in {run} {problem}. "
                     f"Finish the run: tasklm report {run}",
@@ -366,7 +362,7 @@ class TaskLM(Estimator):
 
     def _use(self, folder: Path, data: Data | None) -> None:
         self.predictor_, self.model_folder_ = Predictor(folder, data=data), folder
-        self.__dict__.pop("explainer_", None)  # it was of the model before
+        self.__dict__.pop("explainer_", None)  # it belongs to the previous model
 
     def _temporary(self) -> Path:
         self._keeps_folder = tempfile.TemporaryDirectory(

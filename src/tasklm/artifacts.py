@@ -1,14 +1,14 @@
-"""Artefacts: folders with the hash of what made them, built once, made again when damaged.
+"""Artefacts: folders with a hash of their inputs, built once and rebuilt when damaged.
 
 An artefact is built under the name `NAME.partial` together with the key of its inputs and is
-renamed when complete and on the disk, so what is half written never looks finished, also after a
+renamed when complete and synced to disk, so a half-written one never looks finished, even after a
 power cut. A partial folder with the same key is handed back to the builder, which continues it;
-with another key it is thrown away.
+with another key it is deleted.
 
-Its record, artefact.json, lists all files with their checksums, and what the artefacts held that it
-was made from. Each time an artefact is handed out its sizes are compared, and the contents of its
-smaller files; all of it is read before another artefact is built from it. What is damaged counts as
-not built, and so does what was made from something that has changed.
+Its record, artefact.json, lists all files with their checksums, and the contents of the artefacts
+it was built from. Each time an artefact is used, file sizes and the contents of its smaller files
+are compared; all files are read before another artefact is built from it. A damaged artefact counts
+as not built, and so does one whose inputs have changed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from tasklm.storage.files import (
     write_record,
 )
 
-DAMAGED = "damaged.json"  # in a finished artefact: it is to be made again
-# seconds after which what nobody continued is deleted from a folder that runs share
+DAMAGED = "damaged.json"  # in a finished artefact: rebuild it
+# seconds after which an abandoned partial artefact is deleted from a shared folder
 STALE = 7 * 24 * 3600.0
 Result = TypeVar("Result")
 
 
 class Crew(Protocol):
-    """The processes that do one run together; the first of them does what happens once."""
+    """The processes that share one run; the first does everything that must happen once."""
 
     @property
     def first(self) -> bool:
@@ -60,11 +60,11 @@ class Crew(Protocol):
         ...
 
     def wait(self) -> None:
-        """When all of them have come here."""
+        """Waits until all processes have reached this point."""
         ...
 
     def by_itself(self) -> AbstractContextManager[None]:
-        """A context in which this process acts as if it were the only one."""
+        """A context in which this process acts as if it were alone."""
         ...
 
 
@@ -84,8 +84,9 @@ class OneProcess:
 class Artefacts:
     """A folder of artefacts built once per key.
 
-    `waiting`: given for a folder that other runs build in too; it is told when this one waits for
-    another to finish an artefact. `tell`: is told of an artefact that is damaged and made again.
+    `waiting`: given for a folder shared with other runs; called with a message when this run waits
+    for another to finish an artefact. `tell`: called with a message when a damaged artefact is
+    rebuilt.
     """
 
     def __init__(
@@ -126,22 +127,24 @@ class Artefacts:
         """The artefact's folder, built by `builder(partial_folder)` unless it is there with
         the same key.
 
-        `uses` are the artefacts that the builder reads: they must be whole, and the same as when it
-        was built. Of several processes the first one builds and the others wait for it; or all
-        build it `together`, and the first makes and finishes its folder.
+        `uses` are the artefacts that the builder reads: they must be intact and unchanged since it
+        was built. With several processes the first builds and the others wait; or all build it
+        `together`, and the first creates and finishes its folder.
         """
         if self.crew.first:
             self.is_damaged(name)
             self._finish(name, key, uses)
-        self.crew.wait()  # until the first has looked at its files
+        self.crew.wait()  # until the first has checked its files
         done = self._is_done(name, key, uses)
-        self.crew.wait()  # until all have looked whether it is there
+        self.crew.wait()  # until all have checked whether it exists
         if not done and self.crew.first:
             with self._alone(name):
-                if not self._is_done(name, key, uses):  # another run may have built it meanwhile
+                if not self._is_done(
+                    name, key, uses
+                ):  # another run may have built it in the meantime
                     self._build(name, key, builder, uses, together)
         elif not done and together:
-            self.crew.wait()  # until the folder is there
+            self.crew.wait()  # until the folder exists
             builder(self.folder / f"{name}.partial")
         elif self.crew.first:
             self._tidy(name)
@@ -149,26 +152,27 @@ class Artefacts:
         return self.path(name)
 
     def is_damaged(self, name: str) -> bool:
-        """Whether a finished artefact is damaged, as far as a look at it tells; one that is
-        will be made again."""
+        """Whether a finished artefact is damaged, as far as a quick check can tell; if so it will
+        be rebuilt.
+        """
         folder = self.path(name)
         record = _record(folder / ARTEFACT)
         if record is None or (folder / DAMAGED).exists():
             damaged = (folder / ARTEFACT).exists()
             if damaged:
-                self.tell(f"{folder} is damaged, and made again")
+                self.tell(f"{folder} is damaged; rebuilding it")
             return damaged
         problem = next(iter(problems_of(folder, record.get("files") or {}, most=READ_ANYWAY)), None)
         if problem is not None:
             set_aside(folder, f"{problem.file.name}: {problem.text}")
-            self.tell(f"{problem.file} is damaged ({problem.text}), and {name} made again")
+            self.tell(f"{problem.file} is damaged ({problem.text}); rebuilding {name}")
         return problem is not None
 
     def sweep(self) -> None:
-        """Deletes what killed processes left here, but for partial artefacts, which are continued.
+        """Deletes what killed processes left behind, except partial artefacts, which are continued.
 
-        Where other runs build too, a partial one goes that nobody is at and nobody has continued
-        for a week.
+        In a shared folder, a partial artefact that no run is building and none has continued for a
+        week is deleted too.
         """
         sweep(self.folder)
         for path in list(self.folder.glob(".*.old")):
@@ -187,7 +191,7 @@ class Artefacts:
         return record is not None and _same(record, _contents(uses))
 
     def _finish(self, name: str, key: str, uses: Sequence[Path]) -> None:
-        """Gives an artefact its name that was complete when the machine stopped."""
+        """Renames an artefact that was complete when the machine stopped."""
         final, partial = self.path(name), self.folder / f"{name}.partial"
         record = _record(partial / ARTEFACT)
         if (
@@ -207,14 +211,15 @@ class Artefacts:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """Holds back other runs that build the same artefact in a shared folder."""
+        """Keeps other runs from building the same artefact in a shared folder."""
         with self._lock(name, wait=True):
             yield
 
     @contextmanager
     def _lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Says whether nobody else is at an artefact; the system frees the lock when a process
-        ends."""
+        """Whether no other run is building an artefact; the system releases the lock when a process
+        ends.
+        """
         if self.waiting is None:  # the lock of the run folder is enough
             yield True
             return
@@ -227,12 +232,12 @@ class Artefacts:
                 if not wait:
                     yield False
                     return
-                self.waiting(f"waiting for another run, which makes {self.path(name)}")
+                self.waiting(f"waiting for another run to build {self.path(name)}")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield True
 
     def _tidy(self, name: str) -> None:
-        """Deletes what is left of another build of an artefact that is done."""
+        """Deletes the remains of another build of a finished artefact."""
         left = [
             path
             for path in (self.folder / f"{name}.partial", self.folder / f".{name}.old")
@@ -254,7 +259,7 @@ class Artefacts:
         final, partial = self.path(name), self.folder / f"{name}.partial"
         if final.exists() and not (final / ARTEFACT).exists():
             raise RunError(
-                f"{final} is in the way, and no part of a run. "
+                f"{final} is in the way and is not part of a run. "
                 f"Move it away, or choose another folder with --out."
             )
         for folder in uses:
@@ -277,7 +282,7 @@ class Artefacts:
     def _fill(
         self, partial: Path, about: dict[str, Any], builder: Callable[[Path], None], together: bool
     ) -> float:
-        """Runs the builder; returns how long it took, with the processes before this one."""
+        """Runs the builder; the seconds it took, earlier interrupted processes included."""
         started = time.monotonic()
         try:
             if together:
@@ -288,8 +293,7 @@ class Artefacts:
                     builder(partial)
         finally:
             seconds = float(_partial(partial)["seconds"]) + time.monotonic() - started
-            # on a full disk the error under way says so already; only the clock of this part is
-            # lost
+            # on a full disk the pending error already says so; only this part's clock is lost
             with suppress(RunError):
                 if partial.exists():
                     write_record(partial / PARTIAL, {**about, "seconds": round(seconds, 3)})
@@ -303,11 +307,11 @@ def rebuilding(
     *,
     several: bool = False,
 ) -> Result:
-    """Does the work; where it meets a damaged artefact, this is set aside and the work begun again.
+    """Runs `work`; if it meets a damaged artefact, marks that one and starts the work again.
 
-    `within` are the folders whose artefacts may be made again. What is damaged again after it was
-    made anew is an error: the disk may be failing. Of several processes each has come to another
-    place, so that the command must be given again.
+    `within` are the folders whose artefacts may be rebuilt. Damage that returns after a rebuild is
+    an error: the disk may be failing. With several processes, each is at a different point, so the
+    command must be repeated.
     """
     before: set[Path] = set()
     while True:
@@ -325,14 +329,15 @@ def rebuilding(
             if several:
                 raise
             tell(
-                f"{error.file} is damaged ({error.problem}), "
-                f"and {folder.name.removesuffix('.partial')} made again"
+                f"{error.file} is damaged ({error.problem}); rebuilding "
+                f"{folder.name.removesuffix('.partial')}"
             )
 
 
 def set_aside(folder: Path, problem: str) -> None:
-    """Marks a finished artefact as one to make again; it stays until that is done. One under way
-    begins anew."""
+    """Marks a finished artefact for rebuilding; it stays until that is done. A partial one starts
+    over.
+    """
     if folder.name.endswith(".partial"):
         remove(folder)
     else:
@@ -340,7 +345,7 @@ def set_aside(folder: Path, problem: str) -> None:
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """The values of artefact.json; None where it is not there or damaged."""
+    """The values of artefact.json; None if it is missing or damaged."""
     try:
         values = read_json(path) if path.exists() else None
     except DamagedError:
@@ -354,8 +359,7 @@ def _record(path: Path) -> dict[str, Any] | None:
 
 
 def _partial(partial: Path) -> dict[str, Any]:
-    """The key of an artefact under way, and the seconds spent on it; no key where its record is
-    damaged."""
+    """The key of a partial artefact and the seconds spent on it; None if its record is damaged."""
     return _record(partial / PARTIAL) or {"key": None, "seconds": 0.0}
 
 
@@ -364,8 +368,9 @@ def _contents(uses: Sequence[Path]) -> dict[str, str]:
 
 
 def _same(record: dict[str, Any], contents: dict[str, str]) -> bool:
-    """Whether an artefact was made from these contents, as far as both are known: earlier versions
-    wrote none down."""
+    """Whether an artefact was built from these contents, as far as both are known: earlier versions
+    did not record them.
+    """
     before = record.get("uses") or {}
     return all(
         not content or before.get(name, "") in ("", content) for name, content in contents.items()
@@ -373,8 +378,9 @@ def _same(record: dict[str, Any], contents: dict[str, str]) -> bool:
 
 
 def _put(partial: Path, final: Path) -> None:
-    """Makes a complete artefact final. An older one goes away whole: half of one, after a kill,
-    would not be known as ours."""
+    """Makes a complete artefact final. An older one is removed as a whole: half of one, after a
+    kill, would not be recognised as ours.
+    """
     (partial / PARTIAL).unlink(missing_ok=True)
     sync(partial)
     old = final.with_name(f".{final.name}.old")

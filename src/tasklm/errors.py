@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# characters of what is wrong: a text of the input that it names may be of any length
+# characters of a problem: a text quoted from the input may be of any length
 MOST_TEXT = 600
-MOST_PROBLEMS = 50  # of a recipe, that are listed
+MOST_PROBLEMS = 50  # listed for a recipe
 
 
 def shortened(problem: str) -> str:
-    """What is wrong, without its middle where it is very long."""
+    """The problem, with its middle cut out if it is very long."""
     return (
         problem if len(problem) <= MOST_TEXT else f"{problem[: MOST_TEXT - 100]} … {problem[-90:]}"
     )
@@ -25,9 +25,7 @@ class TaskLMError(Exception):
 
 
 class RecipeError(TaskLMError):
-    """The recipe or the command line asks for something that does not exist; holds all problems at
-    once.
-    """
+    """The recipe or the command line is wrong; lists all problems at once."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = [shortened(problem) for problem in problems]
@@ -41,7 +39,7 @@ class RecipeError(TaskLMError):
 
 
 class DataError(TaskLMError):
-    """Something is wrong with an input file; names the file, the line (where there is one) and the
+    """Something is wrong with an input file; names the file, the line (if there is one) and the
     remedy.
     """
 
@@ -61,8 +59,9 @@ class RunError(TaskLMError):
 
 
 class DamagedError(RunError):
-    """A file is not what was written; `artefact` is the folder that must be made again, where it is
-    part of one."""
+    """A file differs from what was written; `artefact` is the folder to rebuild, if it is part of
+    one.
+    """
 
     def __init__(self, file: Path, problem: str, remedy: str, artefact: Path | None = None) -> None:
         self.file, self.problem, self.remedy, self.artefact = file, problem, remedy, artefact
@@ -74,4 +73,4 @@ class DamagedError(RunError):
 
 
 class TrainingError(TaskLMError):
-    """Training cannot go on, for example because the loss is not a number."""
+    """Training cannot continue, for example because the loss is not a number."""

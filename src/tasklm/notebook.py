@@ -1,6 +1,6 @@
-"""What a notebook shows of a model, of its report and of an explanation; plain text elsewhere.
+"""How a model, its report and an explanation look in a notebook; plain text elsewhere.
 
-All texts of the data are escaped.
+All texts from the data are escaped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tasklm.influence.explanation import Explanation, Push
 from tasklm.recipe.toml import without_login
 from tasklm.report.page import Html, el, escaped
 
-MOST_LABELS = 30  # named; the others are counted
+MOST_LABELS = 30  # listed; the rest are only counted
 MOST_TEXT = 300  # characters of a text that are shown
 HEIGHT = "40rem"  # of a report in a notebook
 
@@ -43,8 +43,8 @@ class Report(os.PathLike[str]):
         return str(self.path)
 
     def _repr_html_(self) -> str:
-        # srcdoc, since a notebook cannot open files of the disk; the sandbox keeps the page's
-        # scripts away from the notebook
+        # srcdoc, because a notebook cannot open local files; the sandbox keeps the page's scripts
+        # away from the notebook.
         page = self.path.read_text(encoding="utf-8")
         return el(
             "iframe",
@@ -61,7 +61,7 @@ class ShownExplanation(Explanation):
 
     @classmethod
     def of(cls, explanation: Explanation) -> ShownExplanation:
-        """The same explanation, to be shown."""
+        """The same explanation, ready for display."""
         return cls(
             **{field.name: getattr(explanation, field.name) for field in fields(Explanation)}
         )
@@ -74,8 +74,8 @@ class ShownExplanation(Explanation):
         ):
             if pushes is not None:
                 read = f"({pushes.compared:,} of {pushes.in_all:,} compared)"
-                sides.append((f"{what} that pushed for it {read}", pushes.pushed_for))
-                sides.append((f"{what} that pushed against it {read}", pushes.pushed_against))
+                sides.append((f"{what} that support it {read}", pushes.pushed_for))
+                sides.append((f"{what} that speak against it {read}", pushes.pushed_against))
         return sides
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ def settings_html(name: str, settings: Mapping[str, Any]) -> str:
 def model_html(
     name: str, kind: str, labels: Sequence[str], scores: Scores | None, folder: Path
 ) -> str:
-    """What is known of a trained model: verdict, score table, labels, and where it is."""
+    """A trained model: verdict, score table, labels, and where it is stored."""
     parts = [el("p", el("strong", name), f", kind {kind}, trained: {folder}")]
     if scores is not None:
         on_test = any(row.test is not None for row in scores.rows)
@@ -200,7 +200,7 @@ def _table(
 
 
 def _marked(push: Push) -> Html:
-    """The text, cut, with the words in common marked."""
+    """The shortened text with the shared words marked."""
     line, parts, at = _cut(push.text), [], 0
     for start, end in spans(line, set(push.shared)):
         parts += [escaped(line[at:start]), el("mark", line[start:end])]
@@ -209,7 +209,7 @@ def _marked(push: Push) -> Html:
 
 
 def _place(push: Push) -> str:
-    """Where the text stands; of a training file its name is enough."""
+    """Where the text comes from; for a training file the name is enough."""
     return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
 
 

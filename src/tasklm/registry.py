@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from tasklm.errors import RecipeError
 
 T = TypeVar("T")
-# characters of a word for which a near one is looked for, in time that grows with their square
+# longest word for which a similar one is searched: the time grows with the square of its length
 LONGEST_WORD = 200
 
 
@@ -36,7 +36,7 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that files a class or function under `name`."""
+        """A decorator that registers a class or function under `name`."""
 
         def file_under_name(entry: T) -> T:
             if name in self._entries and self._entries[name] is not entry:
@@ -47,7 +47,7 @@ class Registry(Generic[T]):
         return file_under_name
 
     def get(self, name: str) -> T:
-        """The entry called `name`; the error for an unknown name lists what there is."""
+        """The entry called `name`; the error for an unknown name lists the known ones."""
         if name not in self._entries:
             self._import_file(name)
         if name not in self._entries:
@@ -64,8 +64,8 @@ class Registry(Generic[T]):
         return sorted(self._entries)
 
     def _import_file(self, name: str) -> None:
-        """Imports the file of that name, if there is one: the others may need much that it does
-        not.
+        """Imports only the file of that name, if there is one: other files may have dependencies it
+        does not need.
         """
         if name in self._files():
             importlib.import_module(f"{self.package}.{name}")

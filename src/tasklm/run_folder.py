@@ -15,25 +15,30 @@ from typing import Any
 from tasklm.errors import RunError
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
-from tasklm.storage.files import read_json
+from tasklm.storage.files import ARTEFACT, read_json
 
-RECIPE, MANIFEST = "recipe.toml", "manifest.json"  # what was asked for, and what it ran on
+RECIPE, MANIFEST = "recipe.toml", "manifest.json"  # the settings, and the machine it ran on
 SCORES, REPORT, CLOCK = "scores.json", "report.html", "clock.json"
-MODEL, ENSEMBLE = "model", "ensemble"  # folders of what people keep
+EVENTS, LOG = "events.jsonl", "log.txt"  # of its progress, for programs and for people
+PROGRESS = "progress.json"  # the current work, for the watch page
+MODEL, ENSEMBLE = "model", "ensemble"  # the folders that people keep
 SELECTED = Path("selected", "selected.parquet")  # the passages that were selected
-SUMMARY = "summary.json"  # of a stage: what it came to, and what it cost
+SUMMARY = "summary.json"  # of a stage: its result and its cost
+CURVE = "curve.json"  # of a stage: its learning curve
+COMPARE = "compare"  # the folder of the ablations, each a run
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is a run, if only one that is to begin."""
+    """Whether a folder is a run, even one that has not started yet."""
     return (folder / RECIPE).exists()
 
 
 def find_run(folder: Path) -> Path | None:
-    """The run that a folder is, or whose model, ensemble or stage 1 it is; None for another's.
+    """The run that a folder is, or whose model, ensemble or stage 1 it is; None for any other
+    folder.
 
-    A recipe beside a model makes no run: it may be a person's own.
+    A recipe beside a model is not enough to make a run: it may be the user's own.
     """
     if is_run(folder):
         return folder
@@ -71,7 +76,7 @@ def _numbered(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Seed:
-    """A fine-tuned model of a run: fine-tuning `stage2` of training `stage1`, both from 1 on."""
+    """A fine-tuned model of a run: fine-tuning `stage2` of training `stage1`, counted from 1."""
 
     run: Path
     stage1: int
@@ -94,8 +99,8 @@ class Seed:
 
     @property
     def key(self) -> str:
-        """The key of its stage 2, which hashes all that came before it."""
-        return str(read_json(self.folder / "artefact.json")["key"])
+        """The key of its stage 2, which hashes everything before it."""
+        return str(read_json(self.folder / ARTEFACT)["key"])
 
     def summary(self) -> dict[str, Any]:
         """What its stage 2 cost, and its score on dev."""
@@ -112,17 +117,17 @@ def seeds_of(run: Path, trainings: int, tunings: int) -> list[Seed]:
 
 
 def trainings_of(seeds: Sequence[Seed]) -> int:
-    """How often stage 1 was trained for some seeds."""
+    """How many times stage 1 was trained for these seeds."""
     return len({seed.stage1 for seed in seeds})
 
 
 def best_seed(seeds: Sequence[Seed]) -> Seed:
-    """The seed with the highest score on dev; of equal ones the first."""
+    """The seed with the highest dev score; the first in a tie."""
     return max(seeds, key=lambda seed: float(seed.summary()["dev"]))
 
 
 def seed_title(seed: Seed, seeds: Sequence[Seed]) -> str:
-    """A seed among the others of its run, for people: 'seed 2', or 'seed 3.2' of training 3."""
+    """A readable name for a seed of a run: 'seed 2', or 'seed 3.2' of training 3."""
     if trainings_of(seeds) == 1:
         return f"seed {seed.stage2}"
     return f"seed {seed.stage1}.{seed.stage2}"
@@ -133,15 +138,15 @@ def shipped_stage1(run: Path) -> Path:
     config = run / MODEL / "config.json"
     values = read_json(config) if config.is_file() else None
     about = (values or {}).get("about") or {}
-    number = about.get("stage1", 1)  # models of earlier versions do not say: they had one
+    number = about.get("stage1", 1)  # models of earlier versions lack it: they had one stage 1
     if not isinstance(number, int) or number < 1:
         raise RunError(
-            f"{config} is damaged: about.stage1 is {number!r}. Make it again: tasklm evaluate {run}"
+            f"{config} is damaged: about.stage1 is {number!r}. Rebuild it: tasklm evaluate {run}"
         )
     folder = run / stage1_name(number)
     if not folder.is_dir() and (run / stage1_name(1)).is_dir():
         raise RunError(
-            f"{run} lacks {folder.name}, of which its model was made. "
+            f"{run} lacks {folder.name}, which its model was built from. "
             f"Train it again: tasklm train {run}"
         )
     return folder

@@ -1,8 +1,7 @@
 """One event stream → lines and progress on a terminal, events.jsonl, log.txt and other sinks.
 
-Every part of tasklm reports through a `Tracker`: messages for the person, details for whoever wants
-to know more, named events with plain values, and progress of long work. What a sink does with them
-is the sink's business.
+Every part of tasklm reports through a `Tracker`: messages for the user, details for the log, named
+events with plain values, and the progress of long work. Each sink decides what to do with them.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class Sink(Protocol):
 class EventFile:
     """Appends events to a JSONL file, one line each, with the time in seconds since the epoch.
 
-    Of progress only the latest is of use: it stands in progress.json beside that file, which
-    therefore stays small.
+    Only the latest progress matters: it goes to progress.json beside that file, which therefore
+    stays small.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +64,7 @@ class EventFile:
 
     def _replace_progress(self, values: dict[str, Any]) -> None:
         temporary = self.progress.with_name(".progress.json.tmp")
-        with self._one_at_a_time:  # bars may be moved by several threads
+        with self._one_at_a_time:  # several threads may move bars
             temporary.write_text(
                 json.dumps({"time": round(time.time(), 3), **values}, ensure_ascii=False) + "\n",
                 encoding="utf-8",
@@ -74,8 +73,8 @@ class EventFile:
 
 
 class LogFile:
-    """Appends events, but for progress, to a text file that people read: a line each, behind date
-    and time.
+    """Appends events except progress to a readable text file: one line each, after the date and
+    time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +88,7 @@ class LogFile:
 
 
 def event_text(name: str, values: dict[str, Any]) -> str:
-    """An event as a line for people."""
+    """An event as a readable line."""
     if name == "message":
         return str(values["text"])
     if name == "step":
@@ -99,7 +98,7 @@ def event_text(name: str, values: dict[str, Any]) -> str:
 
 
 def step_text(values: dict[str, Any]) -> str:
-    """A point of a learning curve for people: losses, dev score, rate, speed and memory."""
+    """A point of a learning curve as readable text: losses, dev score, rate, speed and memory."""
     parts = [f"{name} {value:.3f}" for name, value in values.items() if name not in NO_LOSSES]
     if "dev" in values:
         parts.append(f"dev {100 * values['dev']:.1f}")
@@ -110,7 +109,7 @@ def step_text(values: dict[str, Any]) -> str:
     if "tflops" in values:
         parts.append(f"{values['tflops']:.2f} TFLOP/s")
     if "of_ceiling" in values:
-        parts.append(f"uses {100 * values['of_ceiling']:.0f} % of what this machine can compute")
+        parts.append(f"{100 * values['of_ceiling']:.0f} % of this machine's peak")
     if "memory_gb" in values:
         parts.append(f"{values['memory_gb']:.1f} GB")
     return f"{values['stage']}, step {values['step']:,}: {', '.join(parts)}"
@@ -140,7 +139,7 @@ class TensorBoard:
 class Tracker:
     """Sends events to sinks and, when `console` is given, messages and progress to a terminal.
 
-    `verbose` shows there all that is otherwise only recorded: details, and points of curves.
+    `verbose` also shows what is otherwise only recorded: details and points of curves.
     """
 
     def __init__(
@@ -149,10 +148,10 @@ class Tracker:
         self.screen = None if console is None else Screen(console)
         self.sinks = sinks or []
         self.verbose = verbose
-        self.title = ""  # of a run inside another one: its messages are not shown, its progress is
+        self.title = ""  # of a nested run: its messages are hidden, its progress is shown
         self._bars: list[Bar] = []
-        self._recorded = 0.0  # when progress was recorded last
-        self._stepped = float("-inf")  # when a point of a learning curve was shown last
+        self._recorded = 0.0  # when progress was last recorded
+        self._stepped = float("-inf")  # when a point of a learning curve was last shown
 
     def inside(self, title: str) -> Tracker:
         """A tracker for a run inside this one, with sinks of its own, on the same terminal."""
@@ -169,18 +168,18 @@ class Tracker:
             self._show(step_text(values), style="dim")
 
     def say(self, message: str, label: str = "") -> None:
-        """Tells the person at the terminal something, and records it."""
+        """Shows a message at the terminal and records it."""
         self._record(message, label, "note")
         if self.verbose or not self.title:
             self._show(message, label)
 
     def warn(self, message: str) -> None:
-        """Tells the person that something is wrong and what to do about it, and records it."""
+        """Shows and records a warning: what is wrong and what to do about it."""
         self._record(message, "warning", "warning")
         self._show(message, "warning", "yellow")
 
     def detail(self, message: str) -> None:
-        """Records what few people want to know; they see it with `verbose`."""
+        """Records a detail; shown only with `verbose`."""
         self._record(message, "", "detail")
         if self.verbose:
             self._show(message, style="dim")
@@ -194,17 +193,17 @@ class Tracker:
 
     @contextmanager
     def progress(self, title: str, total: float | None = None) -> Iterator[Bar]:
-        """Shows and records how far the work inside is, with the time left; bars may nest."""
+        """Shows and records the progress of the work inside, with the time left; bars may nest."""
         bar = Bar(title, total, [self] if self.sinks else [], self.title)
         with self._shown(bar):
             self._bars.append(bar)
             self._record_progress()
-            self._recorded = float("-inf")  # the first move, too
+            self._recorded = float("-inf")  # so that the first move is recorded too
             try:
                 yield bar
             finally:
                 self._bars.remove(bar)
-            # not where the work failed: what stays on record is how far it came
+            # skipped if the work failed: the record then shows how far it got
             self._record_progress()
 
     def moved(self, bar: Bar) -> None:

@@ -132,8 +132,8 @@ def test_why_shows_training_examples_and_passages(browser: Browser, url: str) ->
     browser.wait_for(lambda: browser.find("#reasons")[0].is_displayed(), "the reasons")
     label, said = browser.text("#answer h2"), browser.text("#reasons")
     assert (
-        f"Training examples that pushed for {label}" in said
-        and f"Selected passages that pushed against {label}" in said
+        f"Training examples that support {label}" in said
+        and f"Selected passages that speak against {label}" in said
     )
     assert "train.jsonl, line " in browser.text("#reasons .pushes") and browser.find(
         "#reasons mark"

@@ -39,8 +39,7 @@ def train(run: GrowingRun, until: int) -> None:
     """Writes messages and curves of stage 1 and of two seeds."""
     run.tracker.say("selected 4,000 of 259,377 passages by bm25")
     run.tracker.say(
-        "the same, to be learnt from: [CLS] a line "
-        + "through_a_very_long_word_without_any_space" * 6
+        "the same with masks: [CLS] a line " + "through_a_very_long_word_without_any_space" * 6
     )
     for step in range(12, until, 12):
         swing = math.sin(step / 40) / 8
@@ -125,12 +124,14 @@ def test_a_stopped_run_is_shown_as_such_and_so_is_a_server_that_is_gone(
             Artefacts(run.folder).build("stage1", "key", killed)
         browser.open(server.url)
         browser.wait_for(lambda: browser.text("#status") == "stopped", "a stopped run")
-        assert steps(browser)["stage 1"] == "stopped" and "goes on from here" in browser.text(
+        assert steps(browser)["stage 1"] == "stopped" and "Run the same command" in browser.text(
             "#hint"
         )
         server.shutdown()
     browser.run("document.dispatchEvent(new Event('visibilitychange'))")  # asks at once
-    browser.wait_for(lambda: "Nobody answers" in browser.text("#hint"), "a word about the server")
+    browser.wait_for(
+        lambda: "server has stopped" in browser.text("#hint"), "a word about the server"
+    )
     assert browser.text("#status") == "stopped"  # what it said last is still there
     assert any("ERR_CONNECTION_REFUSED" in error for error in browser.errors())
 

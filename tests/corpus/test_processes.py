@@ -61,7 +61,7 @@ def test_errors_of_the_work_and_of_the_reading_arrive() -> None:
 
 
 def test_a_process_that_dies_is_told_with_a_remedy() -> None:
-    with pytest.raises(RunError, match=r"ended from outside.*memory"):
+    with pytest.raises(RunError, match=r"was killed.*memory"):
         list(in_order(dying, range(4), 2))
     assert [piece for piece, _ in in_order(labelled, range(4), 2)] == [
         0,

@@ -47,7 +47,7 @@ def test_what_matches_nothing_is_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.txt").write_text("x", encoding="utf-8")
     with pytest.raises(
-        DataError, match=r"no file with text is found there. Name files, folders or globs"
+        DataError, match=r"no text files found there. Name files, folders or globs"
     ) as caught:
         find_files(["there.txt", pattern])
     assert caught.value.file == pattern
@@ -91,7 +91,7 @@ def test_the_text_column_is_named_known_or_the_longest(tmp_path: Path) -> None:
     ):
         next(read_documents(path))
     path = jsonl(tmp_path / "d.jsonl", {"text": ["a", "list"]})
-    with pytest.raises(DataError, match="line 1: column 'text' holds a list, not text"):
+    with pytest.raises(DataError, match="line 1: column 'text' contains a list, not text"):
         next(read_documents(path))
 
 
@@ -118,7 +118,7 @@ def test_errors_of_plain_text(tmp_path: Path) -> None:
     path.write_bytes(b"fine\nna\xefve\n")
     with pytest.raises(DataError, match="line 2: byte 0xef"):
         list(read_documents(path))
-    with pytest.raises(DataError, match="the kind of file is not known by its name"):
+    with pytest.raises(DataError, match="the format of the file cannot be told from its name"):
         list(read_documents(tmp_path / "a.pdf"))
 
 

@@ -181,7 +181,7 @@ def test_damage_and_other_formats_are_refused(tmp_path: Path) -> None:
     (folder / "store.json").write_text(json.dumps(record), encoding="utf-8")
     with (folder / "text.bin").open("ab") as file:
         file.write(b"x")
-    with pytest.raises(RunError, match="do not fit together"):
+    with pytest.raises(RunError, match="are inconsistent"):
         PassageStore.open(folder)
     (folder / "ids.npy").write_bytes(b"nonsense")
     with pytest.raises(RunError, match="damaged"):

@@ -83,8 +83,9 @@ def test_tsv_takes_quotes_as_text_unless_they_wrap_a_field(tmp_path: Path) -> No
     path.write_text('text\tlabel\n"Stop" he said\ta\n"so ""it"" is"\tb\n', encoding="utf-8")
     assert [row.values["text"] for row in rows(path)] == ['"Stop" he said', 'so "it" is']
     path.write_text("text\tlabel\none\n", encoding="utf-8")
-    assert "line 2: the row has 1 fields, the header has 2. Write fields without tabs" in problem(
-        path
+    assert (
+        "line 2: the row has 1 fields, but the header has 2. Write fields without tabs"
+        in problem(path)
     )
 
 
@@ -101,7 +102,7 @@ def test_csv_errors(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("text,label\na,b\nc,d,e\n", encoding="utf-8")
     assert (
-        "line 3: the row has 3 fields, the header has 2. Put fields that contain commas"
+        "line 3: the row has 3 fields, but the header has 2. Put fields that contain commas"
         in problem(path)
     )
     path.write_text('text,label\na,b\n"never closed,d\ne,f\n', encoding="utf-8")
@@ -139,7 +140,7 @@ def test_missing_and_empty_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
         assert "the file is empty" in problem(tmp_path / name)
     assert "this is a folder" in problem_of_folder(tmp_path / "folder.csv")
-    assert "the kind of table is not known" in problem(tmp_path / "data.xlsx")
+    assert "the format of the table cannot be told" in problem(tmp_path / "data.xlsx")
 
 
 def problem_of_folder(path: Path) -> str:
@@ -166,7 +167,7 @@ def test_a_truncated_file_is_noticed(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"data.jsonl{suffix}"
     path.write_bytes(pack(lines)[:-40])
     message = problem(path)
-    assert "the compressed file is cut off. Copy or download it again" in message
+    assert "the compressed file is truncated. Copy or download it again" in message
     assert ", line " in message
     path.write_bytes(b"not compressed at all")
     assert "the compressed file is damaged" in problem(path)

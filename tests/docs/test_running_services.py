@@ -90,7 +90,9 @@ def started(words: tuple[str, ...], folder: Path) -> Iterator[str]:
         lines = []
         for line in process.stderr:
             lines.append(line)
-            if found := re.search(r"(?:listening on|is shown at) (http://127\.0\.0\.1:\d+)", line):
+            if found := re.search(
+                r"(?:listening on|watching .* at) (http://127\.0\.0\.1:\d+)", line
+            ):
                 break
         else:
             raise AssertionError("".join(lines))

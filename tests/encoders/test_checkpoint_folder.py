@@ -64,7 +64,7 @@ def test_several_files_are_as_one(bert: Path, tmp_path: Path) -> None:
     )
     assert "prediction head bias" in all_weights(found)
     found.files[-1].rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match=r"index\.json names model-.*which is not there"):
+    with pytest.raises(DataError, match=r"index\.json names model-.*which is missing"):
         read_checkpoint(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(
@@ -118,14 +118,14 @@ def changed(bert: Path, folder: Path, **config: Any) -> Path:
                 r"tasklm reads bert, electra, albert, modernbert, roberta"
             ),
         ),
-        ({"hidden_act": "relu"}, r"does not compute hidden_act = 'relu' \(not 'gelu'\)"),
-        ({"is_decoder": True}, "does not compute is_decoder = True"),
+        ({"hidden_act": "relu"}, r"does not support hidden_act = 'relu' \(not 'gelu'\)"),
+        ({"is_decoder": True}, "does not support is_decoder = True"),
         ({"layer_norm_eps": 1e-6}, r"layer_norm_eps = 1e-06 \(not 1e-12 or 1e-05\)"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type = 'relative_key'"),
         (
             {"hidden_size": 64},
             (
-                r"the weights do not fit config\.json "
+                r"the weights do not match config\.json "
                 r"\(token\.weight has \(\d+, 32\), not \(\d+, 64\)\)"
             ),
         ),
@@ -198,7 +198,7 @@ def test_files_that_are_missing_or_damaged_are_named_with_the_way_out(
     )
     refused("odd", r"odd/config\.json: cannot be read")
     (tmp_path / "odd" / "config.json").write_text("[]", encoding="utf-8")
-    refused("odd", "is not an object of JSON")
+    refused("odd", "is not a JSON object")
 
 
 def test_a_name_of_the_hub_is_looked_up_in_its_cache(
@@ -213,7 +213,7 @@ def test_a_name_of_the_hub_is_looked_up_in_its_cache(
     model = tmp_path / "hub" / "models--someone--tiny-bert"
     for version in ("abc", "def"):
         shutil.copytree(bert, model / "snapshots" / version)
-    with pytest.raises(DataError, match=r"holds 2 versions of tiny-bert"):
+    with pytest.raises(DataError, match=r"has 2 versions of tiny-bert"):
         find_checkpoint(Path("tiny-bert"))
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("def", encoding="utf-8")

@@ -174,7 +174,7 @@ def test_what_is_computed_otherwise_is_refused() -> None:
         )
     with pytest.raises(DataError, match="has a bias"):
         from_hugging_face(config, {**state, "final_norm.bias": torch.ones(32)})
-    with pytest.raises(DataError, match="a width of their own"):
+    with pytest.raises(DataError, match="separate embedding width"):
         to_hugging_face("modern", KINDS["modern, narrow"][1], state)
     bert = stirred("bert")
     config, state = to_hugging_face("bert", bert.shape, bert.state_dict())

@@ -277,6 +277,6 @@ CASES = [
         ["head is the word after", "most frequent arc of the word"],
         ASKED,
         lambda rows: _changed(rows, tokens=["cat", "dog"], heads=[2, 1], deprels=["dep", "dep"]),
-        ("error", "trees", "not a tree with one root"),
+        ("error", "trees", "do not form a tree with one root"),
     ),
 ]

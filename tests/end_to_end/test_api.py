@@ -31,7 +31,7 @@ def test_fit_predict_score_save_load(files: Path, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
     again = TaskLM.load(tmp_path / "saved")
     assert np.array_equal(again.predict_proba(new), probabilities)
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         model.save(tmp_path / "saved")
 
 
@@ -63,7 +63,7 @@ def test_mistakes_are_told() -> None:
 
 
 def test_a_damaged_model_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no model"):
+    with pytest.raises(RunError, match="contains no model"):
         TaskLM.load(tmp_path)
     (tmp_path / "config.json").write_text('{"format": 99}')
     with pytest.raises(RunError, match="format 99"):
@@ -78,7 +78,7 @@ def test_a_damaged_model_folder_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_other_files_is_refused_and_one_of_a_failed_call_is_not(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("1", encoding="utf-8")
     texts, labels = data(20, 1)
-    with pytest.raises(RunError, match="holds files, but no run"):
+    with pytest.raises(RunError, match="contains files but no run"):
         TaskLM(settings=QUICK, out=tmp_path).fit(texts, labels)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     for _ in range(2):

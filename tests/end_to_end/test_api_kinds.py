@@ -124,7 +124,7 @@ def test_choices_are_asked_by_rows_with_the_columns_of_train(
     )  # by itself it knows the usual names
     with pytest.raises(DataError, match="question and options"):
         choices.predict(["a text alone"])
-    with pytest.raises(DataError, match="a pair of texts asks nothing of kind choice"):
+    with pytest.raises(DataError, match="kind choice does not take a pair of texts"):
         choices.predict([("one", "other")])
 
 
@@ -203,7 +203,7 @@ def test_answers_to_questions_are_texts(tmp_path: Path) -> None:
 
 
 def test_rows_that_cannot_be_trained_on_are_told() -> None:
-    with pytest.raises(DataError, match="fit takes rows with columns from a file"):
+    with pytest.raises(DataError, match="fit accepts rows with columns only from a file"):
         TaskLM().fit([{"text": "a"}, {"text": "b"}], ["x", "y"])
     with pytest.raises(DataError, match="a pair has two texts, not 1"):
         TaskLM().fit([("a",)], ["x"])

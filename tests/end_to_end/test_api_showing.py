@@ -143,7 +143,7 @@ def test_strangers_beside_a_saved_model_are_not_taken_for_its_run(
             alone.report()
     run.save(run.folder_ / "saved")  # inside a run, and yet not its model
     assert TaskLM.load(run.folder_ / "saved").scores_ is None
-    with pytest.raises(RunError, match="a model by itself"):
+    with pytest.raises(RunError, match="is only a model"):
         TaskLM.load(run.folder_ / "saved").explain("a cat")
 
 
@@ -163,7 +163,7 @@ def test_scores_of_an_earlier_recipe_are_told(run: TaskLM, tmp_path: Path) -> No
         warnings.simplefilter("error")  # the same recipe again, on another machine
         TaskLM.load(folder)
     flow.fit(load_recipe(folder / "recipe.toml", {"train.steps": 7}), folder, SILENT, until="check")
-    with pytest.warns(UserWarning, match=r"of an earlier recipe.*tasklm report"):
+    with pytest.warns(UserWarning, match=r"from an earlier recipe.*tasklm report"):
         TaskLM.load(folder)
 
 
@@ -196,7 +196,7 @@ def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:
 def test_labels_that_do_not_fit_are_told(run: TaskLM) -> None:
     with pytest.raises(DataError, match="2 inputs but 1 labels"):
         run.score(["a", "b"], ["no & no"])
-    with pytest.raises(DataError, match="was not in train"):
+    with pytest.raises(DataError, match="does not occur in train"):
         run.score(["a"], ["perhaps"])
 
 

@@ -163,7 +163,7 @@ def test_search_shows_what_counted(tmp_path: Path) -> None:
         hits[0]["score"], rel=1e-5
     )
     assert "a dog barks" in runner.invoke(app, ["search", str(corpus), "moon", *cache]).stdout
-    assert "no passage" in runner.invoke(app, ["search", str(corpus), "zebra", *cache]).stdout
+    assert "No passage" in runner.invoke(app, ["search", str(corpus), "zebra", *cache]).stdout
 
 
 def test_explain_names_the_examples_that_pulled_a_passage_in(files: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_explain_names_the_examples_that_pulled_a_passage_in(files: Path, tmp_pa
             asker["score"], rel=1e-5
         )
     shown = runner.invoke(app, ["select", str(out), "--explain", row["id"]]).stdout
-    assert "place 1 of the selection" in shown and "rank 1, score" in shown
+    assert "position 1 in the selection" in shown and "rank 1, score" in shown
     wrong = runner.invoke(app, ["select", str(out), "--explain", "nowhere"])
     assert "the passage nowhere is not in the selection" in str(wrong.exception)
 

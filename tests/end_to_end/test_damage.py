@@ -80,19 +80,19 @@ def test_check_files_says_what_is_damaged_and_what_to_do_and_that_works(place: P
     status, output = check_files(run, "--json")
     damages = {one["file"]: one["remedy"] for one in json.loads(output)["damaged"]}
     assert status == 1 and damages == {
-        str(run / "stage2/seed-1/best.safetensors"): f"Make it again: tasklm finetune {run}",
-        str(run / "ranking/scores.npy"): f"Make it again: tasklm select {run}",
-        str(run / "model/tokenizer.json"): f"Make it again: tasklm evaluate {run}",
-        str(run / "stage1/artefact.json"): f"Make it again: tasklm train {run}",
-        str(run / "scores.json"): f"Make it again: tasklm report {run}",
-        str(corpus): f"Delete {corpus.parent} and run the same command again: it is made anew.",
-        str(index): f"Delete {index.parents[1]} and run the same command again: it is made anew.",
+        str(run / "stage2/seed-1/best.safetensors"): f"Rebuild it: tasklm finetune {run}",
+        str(run / "ranking/scores.npy"): f"Rebuild it: tasklm select {run}",
+        str(run / "model/tokenizer.json"): f"Rebuild it: tasklm evaluate {run}",
+        str(run / "stage1/artefact.json"): f"Rebuild it: tasklm train {run}",
+        str(run / "scores.json"): f"Rebuild it: tasklm report {run}",
+        str(corpus): f"Delete {corpus.parent} and run the same command again to rebuild it.",
+        str(index): f"Delete {index.parents[1]} and run the same command again to rebuild it.",
     }
     shutil.rmtree(corpus.parent)
     shutil.rmtree(index.parents[1])
     for remedy in damages.values():
-        if remedy.startswith("Make it again: "):
-            assert CliRunner().invoke(app, remedy.split()[4:]).exit_code == 0, remedy
+        if remedy.startswith("Rebuild it: "):
+            assert CliRunner().invoke(app, remedy.split()[3:]).exit_code == 0, remedy
     status, output = check_files(run)
     assert status == 0, output
     assert weights_of(place) == before
@@ -126,7 +126,7 @@ def test_a_model_by_itself_is_checked_too(place: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(
         DamagedError,
-        match=r"model\.safetensors is damaged \(its checksum does not fit\)\. Copy .*shipped again",
+        match=r"model\.safetensors is damaged \(its checksum does not match\)\. Copy .*shipped again",
     ):
         TaskLM.load(model)
     (damage,) = tasklm.check_files(model).damaged
@@ -142,7 +142,7 @@ def test_save_does_not_copy_a_damaged_model(place: Path, tmp_path: Path) -> None
     model.save(tmp_path / "saved")
     assert check_files(tmp_path / "saved")[0] == 0
     flip(place / "run" / "model" / "model.safetensors")
-    with pytest.raises(DamagedError, match="Make it again: tasklm evaluate"):
+    with pytest.raises(DamagedError, match="Rebuild it: tasklm evaluate"):
         model.save(tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "saved"]
 
@@ -150,13 +150,13 @@ def test_save_does_not_copy_a_damaged_model(place: Path, tmp_path: Path) -> None
 def test_what_reads_a_run_refuses_what_is_damaged_in_it(place: Path) -> None:
     run = place / "run"
     flip(run / "stage1" / "model.safetensors")
-    with pytest.raises(DamagedError, match=rf"Make it again: tasklm train {run}"):
+    with pytest.raises(DamagedError, match=rf"Rebuild it: tasklm train {run}"):
         load_language_model(run, torch.device("cpu"))
-    with pytest.raises(DamagedError, match=rf"Make it again: tasklm train {run}"):
+    with pytest.raises(DamagedError, match=rf"Rebuild it: tasklm train {run}"):
         Explainer(run)
     fit(load(run / "recipe.toml"), run, SILENT, until="train")
     flip(run / "selected" / "selected.parquet", at=100)
-    with pytest.raises(DamagedError, match=rf"Make it again: tasklm select {run}"):
+    with pytest.raises(DamagedError, match=rf"Rebuild it: tasklm select {run}"):
         Explainer(run)
     flip(run / "scores.json", at=100)
     with pytest.raises(DamagedError, match=rf"scores\.json is damaged .*tasklm report {run}"):
@@ -176,7 +176,7 @@ def test_what_is_too_large_to_be_read_each_time_is_read_before_something_is_made
     right = corpus.read_bytes()
     flip(corpus)
     fit(other, place / "run", SILENT, until="evaluate")  # stage 2 is another, stage 1 the same
-    assert [message for message in messages if "and stage1 made again" in message]
+    assert [message for message in messages if "rebuilding stage1" in message]
     whole, after = weights_of(tmp_path / "whole"), weights_of(place)
     assert whole == after
     assert corpus.read_bytes() != right  # nothing was made of it
@@ -187,7 +187,7 @@ def test_what_is_too_large_to_be_read_each_time_is_read_before_something_is_made
         until="select",
     )
     assert [
-        message for message in messages if f"{corpus.parent.name} made again" in message
+        message for message in messages if f"rebuilding {corpus.parent.name}" in message
     ] and corpus.read_bytes() == right
 
 

@@ -173,9 +173,9 @@ def test_the_folder_predicts_as_it_was_scored(data: Path, run: tuple[Path, Score
 
 def test_what_takes_one_model_refuses_several(run: tuple[Path, Scores], tmp_path: Path) -> None:
     folder, _ = run
-    with pytest.raises(RunError, match="holds 2 models that answer together"):
+    with pytest.raises(RunError, match="ensemble of 2 models"):
         load_model(folder / "ensemble", torch.device("cpu"))
-    with pytest.raises(RunError, match="holds 2 models that answer together"):
+    with pytest.raises(RunError, match="ensemble of 2 models"):
         _ = Predictor(folder / "ensemble").model
     TaskLM.load(folder / "ensemble").save(tmp_path / "saved")
     (tmp_path / "saved" / "model-2.safetensors").unlink()

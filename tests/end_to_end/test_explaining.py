@@ -99,8 +99,8 @@ def test_explain_as_a_table(done: Path) -> None:
     assert result.exit_code == 0, result.output
     for words in (
         "yes (probability",
-        "training examples that pushed for yes (160 of 160",
-        "pushed against yes",
+        "training examples that support yes (160 of 160",
+        "that speak against yes",
         "selected passages",
     ):
         assert words in result.output
@@ -114,7 +114,7 @@ def test_explain_in_python_and_what_is_refused(done: Path, tmp_path: Path) -> No
     model.save(tmp_path / "alone")
     alone = TaskLM.load(tmp_path / "alone")
     assert alone.predict([ASKED]).tolist() == ["yes"]
-    with pytest.raises(RunError, match=r"a model by itself.*Give the folder of the run"):
+    with pytest.raises(RunError, match=r"is only a model.*Give the folder of the run"):
         alone.explain(ASKED)
     with pytest.raises(RunError, match="not been trained"):
         TaskLM().explain(ASKED)
@@ -145,7 +145,9 @@ def test_a_training_file_with_other_labels_is_refused(done: Path, tmp_path: Path
     changed = [line for line in changed if not line.startswith(("dev = ", "test = "))]
     (tmp_path / "run" / "recipe.toml").write_text("\n".join(changed), encoding="utf-8")
     result = runner.invoke(app, ["explain", str(tmp_path / "run"), ASKED])
-    assert isinstance(result.exception, RunError) and "has changed since" in str(result.exception)
+    assert isinstance(result.exception, RunError) and "the file has changed" in str(
+        result.exception
+    )
 
 
 def test_the_report_says_what_pushed_for_a_mistake(done: Path) -> None:
@@ -155,7 +157,7 @@ def test_the_report_says_what_pushed_for_a_mistake(done: Path) -> None:
     )
     assert (
         mistakes
-        and "Training examples that pushed most for" in mistakes
+        and "Training examples that most support" in mistakes
         and "train.jsonl, line" in mistakes
     )
 
@@ -180,7 +182,7 @@ def test_flipped_labels_are_at_the_top_of_the_list(done: Path) -> None:
     assert shown.exit_code == 0 and "suspicious_labels.csv" in shown.output
     for one in found[:2]:
         assert (
-            f"line {one['line']}; labelled {one['label']}, the others say {one['suggested']}"
+            f"line {one['line']}; labelled {one['label']}, similar examples suggest {one['suggested']}"
             in shown.output
         )
 

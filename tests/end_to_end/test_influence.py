@@ -95,7 +95,7 @@ def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candi
     assert found["askers"] and all(asker["terms"] for asker in found["askers"])
     shown = CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"])]).stdout
     assert (
-        "place 4 of the selection" in shown
+        "position 4 in the selection" in shown
         and f"candidate {reasons['place'] + 1} of 100 by bm25" in shown
     )
 
@@ -175,9 +175,9 @@ def test_two_processes_score_what_one_scores(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"select__method": "influence"}, "name who finds them: bm25,influence"),
-        ({"select__method": "bm25,random"}, "there can be influence only"),
-        ({"select__method": "bm25,influence,influence"}, "there can be influence only"),
+        ({"select__method": "influence"}, "name the method that finds them: bm25,influence"),
+        ({"select__method": "bm25,random"}, "only influence may follow"),
+        ({"select__method": "bm25,influence,influence"}, "only influence may follow"),
         ({"select__method": "bm,influence"}, "did you mean 'bm25'"),
         ({"select__influence_layers": "2"}, "the layers 1 to 1"),
         ({"select__influence_layers": "first"}, "'first' is not a layer"),

@@ -103,7 +103,7 @@ def test_a_score_goes_on_from_a_model_of_classes(first: Path, scored: Path, tmp_
     )
     log = (out / "log.txt").read_text(encoding="utf-8").splitlines()
     assert any(
-        "what is mlm's own is new" in line and "fine-tuned (classify)" in line for line in log
+        "the parts of mlm are new" in line and "fine-tuned (classify)" in line for line in log
     )
     tuned = encoder_of(first / "model" / "model.safetensors")
     after = encoder_of(out / "stage1" / "model.safetensors")
@@ -163,11 +163,11 @@ def test_a_folder_that_cannot_be_started_from_is_told(
         shutil.rmtree(copy)
 
     whole = load_weights(first / "model" / "model.safetensors")
-    refused({"format": 7}, "format 7, this version reads 3")
+    refused({"format": 7}, "format 7, but this version reads 3")
     refused({"shape": {}}, "is damaged")
     refused({"task": {}}, r"is damaged \('kind' is missing\)")
     refused({"models": 0}, "the number of models is not a whole number from 1 to 100")
-    refused({"models": 3}, "holds 3 models that answer together.*Give the folder 'model'")
+    refused({"models": 3}, "ensemble of 3 models.*Give the folder 'model'")
     refused(
         {},
         "encoder.token.weight is missing",

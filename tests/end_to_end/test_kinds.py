@@ -200,7 +200,7 @@ def _rounded(value: Any) -> Any:
 def test_a_text_by_itself(done: Done) -> None:
     result = runner.invoke(app, ["predict", str(done.folder / "model"), "a text"])
     if done.case.kind in ("choice", "span"):
-        assert isinstance(result.exception, DataError) and "not a text by itself" in str(
+        assert isinstance(result.exception, DataError) and "not a single text" in str(
             result.exception
         )
     else:

@@ -79,7 +79,7 @@ def test_score_reads_every_kind_of_file(run: Path, tmp_path: Path) -> None:
     assert found[0]["pll_per_token"] == pytest.approx(wanted[0].total / len(wanted[0].tokens))
     assert (
         "4 texts" in first.stderr
-        and "1 of the texts are longer than 30 tokens: cut into windows" in first.stderr
+        and "1 of the texts are longer than 30 tokens: split into windows" in first.stderr
     )
     assert [row["pll"] for row in rows_of(runner.invoke(app, ["score", str(run), str(lines)]))] == [
         row["pll"] for row in found
@@ -163,7 +163,7 @@ def test_rerank_finds_the_sentences_among_disordered_ones(run: Path, tmp_path: P
     after = sum(bool(row["right"]) for row in found)
     assert before < 20 and after > 30, (before, after)
     assert (
-        f"accuracy {after / 40:.3f}, {before / 40:.3f} by the scores alone, on 40 lists"
+        f"accuracy {after / 40:.3f} ({before / 40:.3f} with the scores alone) on 40 lists"
         in result.stderr
         and "chosen on" in result.stderr
     )
@@ -199,17 +199,14 @@ def test_rerank_without_answers_says_so(run: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, ["rerank", str(run), str(lists)])
     (row,) = rows_of(result)
     assert row["choice"] == 1 and row["id"] == 1 and "right" not in row
-    assert (
-        "λ = 1: there is nothing to choose it on" in result.stderr
-        and "no answers to compare with" in result.stderr
-    )
+    assert "λ = 1 by default" in result.stderr and "none with an answer" in result.stderr
 
 
 def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
     lists = write_jsonl(tmp_path / "lists.jsonl", [{"candidates": [{"text": "a", "score": 1}]}])
     (tmp_path / "empty.txt").write_text("")
     cases: list[tuple[list[str], type[Exception], str]] = [
-        (["score", str(tmp_path), str(lists)], RunError, "holds no language model"),
+        (["score", str(tmp_path), str(lists)], RunError, "contains no language model"),
         (["score", str(run), str(tmp_path / "none.txt")], DataError, "none.txt"),
         (["score", str(run), str(tmp_path / "empty.txt")], DataError, "the file is empty"),
         (["score", str(run), str(lists), "--text-column", "body"], DataError, "'body'"),
@@ -222,7 +219,7 @@ def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
         (
             ["rerank", str(run), str(lists), "--dev", str(lists), "--weight", "1"],
             RecipeError,
-            "leave one of them out",
+            "give only one of them",
         ),
     ]
     for words, kind, message in cases:

@@ -99,7 +99,7 @@ def test_a_terminal_shows_short_lines_the_result_and_what_to_type_next(
         "plan",
         "selected",
     ]
-    assert any(line.startswith("warning   7 examples of train are repeats") for line in lines)
+    assert any(line.startswith("warning   7 examples of train are duplicates") for line in lines)
     run = Path(command[command.index("--out") + 1])
     assert any(line.startswith("stage 1   ") for line in lines) and any(
         line.startswith("stage 2   dev ") for line in lines
@@ -122,7 +122,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
     bars = [frame for frame in frames if re.match(r"stage [12]", frame) and "%" in frame]
     assert bars and max(len(bar.rstrip()) for bar in bars) <= COLUMNS
     words = " ".join(prose).split()
-    assert {"repeats:", "delete", "selection"} <= set(words)
+    assert {"duplicates:", "delete", "selection"} <= set(words)
 
 
 def test_the_run_folder_has_all_the_rest(first: tuple[str, list[str]], command: list[str]) -> None:
@@ -130,7 +130,7 @@ def test_the_run_folder_has_all_the_rest(first: tuple[str, list[str]], command: 
     log = (run / "log.txt").read_text(encoding="utf-8")
     for words in (
         "a row of 32 tokens: [CLS]",
-        "to be predicted there: ",
+        "masked tokens to predict: ",
         "plan: ",
         "encoder: bert",
         "tokens/s",
@@ -184,7 +184,7 @@ def test_who_stops_a_run_is_told_how_it_goes_on(
         app, ["fit", str(files / "train.jsonl"), "--out", str(tmp_path / "run")]
     )
     assert result.exit_code == 130
-    assert result.stderr.splitlines() == ["stopped: the same command goes on from here"]
+    assert result.stderr.splitlines() == ["stopped: run the same command to continue"]
 
 
 def test_a_budget_that_buys_few_steps_is_warned_of(files: Path, tmp_path: Path) -> None:

@@ -185,15 +185,15 @@ def test_the_advice_for_damage_of_a_later_training_makes_it_again(
         (run / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
     remedies = {damage.file: damage.remedy for damage in check_files(run).damaged}
     assert remedies == {
-        str(run / name): f"Make it again: tasklm {verb} {run}" for name, verb in verbs.items()
+        str(run / name): f"Rebuild it: tasklm {verb} {run}" for name, verb in verbs.items()
     }
     output = ""
     for remedy in remedies.values():
-        result = CliRunner().invoke(app, remedy.split()[4:])
+        result = CliRunner().invoke(app, remedy.split()[3:])
         assert result.exit_code == 0, remedy
         output += "".join(result.output.split())
     for name in verbs:  # also in a comparison, which says little else
-        assert f"{(run / name).parent}isdamaged,andmadeagain" in output
+        assert f"{(run / name).parent}isdamaged;rebuildingit" in output
     assert {name: (run / name).read_bytes() for name in verbs} == whole and check_files(
         run
     ).damaged == []
@@ -264,7 +264,7 @@ def test_runs_are_compared_by_the_same_resampling(
     told = leader(runs, [pair])
     assert (
         told.startswith("run is ahead")
-        and f"Less other: difference {100 * pair.difference.difference:.1f}, " in told
+        and f"Compared with other: difference {100 * pair.difference.difference:.1f}, " in told
     )
     assert pair.difference.sureness() in told and (
         "2 and 1 trainings of stage 1" in told or "not significant" in told

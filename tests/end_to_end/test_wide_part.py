@@ -88,7 +88,7 @@ def test_a_run_that_is_stopped_before_training_has_a_model(files: Path, tmp_path
         for example, answer in zip(train, first.answers([one.text for one in train]), strict=True)
     )
     assert right > 0.9 * len(train)
-    with pytest.raises(RunError, match="it has no network to go on from"):
+    with pytest.raises(RunError, match="it has no network to start from"):
         fit(
             recipe.changed(train={"start": str(tmp_path / "run/model")}), tmp_path / "other", SILENT
         )

@@ -226,7 +226,7 @@ def test_p_is_called_by_the_least_that_so_many_resamples_can_show() -> None:
     gold, right = np.zeros(50, dtype=int), np.zeros((1, 50), dtype=int)
     sure = paired_difference(gold, right, 1 - right, "accuracy", 2, resamples=400)
     assert sure.p == 2 / 401 and sure.at_floor
-    assert (sure.p_text(), sure.sureness()) == ("≤ 0.005", "p ≤ 0.005 at 400 resamples")
+    assert (sure.p_text(), sure.sureness()) == ("≤ 0.005", "p ≤ 0.005 with 400 resamples")
     mixed = right.copy()
     mixed[0, :3] = 1
     near = paired_difference(
@@ -235,7 +235,7 @@ def test_p_is_called_by_the_least_that_so_many_resamples_can_show() -> None:
     assert (
         not near.at_floor
         and near.p > sure.p
-        and near.sureness() == f"p = {near.p:.2g} at 400 resamples"
+        and near.sureness() == f"p = {near.p:.2g} with 400 resamples"
     )
     assert (
         Difference(0.1, 0.0, 0.2, 0.002).sureness() == "p = 0.002"

@@ -29,13 +29,13 @@ def test_lists_are_read_with_their_answers(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("{", "not valid JSON"),
-        ("{}", "'candidates' is not a list"),
-        ('{"candidates": []}', "'candidates' is not a list of one or more"),
+        ("{}", "'candidates' is not a non-empty list"),
+        ('{"candidates": []}', "'candidates' is not a non-empty list"),
         ('{"candidates": [{"text": "a", "score": 1}, "b"]}', "candidate 1 has no 'text'"),
         ('{"candidates": [{"text": 5, "score": 1}]}', "candidate 0 has no 'text'"),
-        ('{"candidates": [{"text": "a"}]}', "candidate 0 has no 'score'"),
-        ('{"candidates": [{"text": "a", "score": "1"}]}', "candidate 0 has no 'score'"),
-        ('{"candidates": [{"text": "a", "score": NaN}]}', "candidate 0 has no 'score'"),
+        ('{"candidates": [{"text": "a"}]}', "candidate 0 has no numeric 'score'"),
+        ('{"candidates": [{"text": "a", "score": "1"}]}', "candidate 0 has no numeric 'score'"),
+        ('{"candidates": [{"text": "a", "score": NaN}]}', "candidate 0 has no numeric 'score'"),
         (
             '{"candidates": [{"text": "a", "score": 1}], "answer": 1}',
             r"'answer' is 1, neither .* \(0 to 0\)",

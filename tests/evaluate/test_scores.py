@@ -127,12 +127,12 @@ def test_verdict_says_who_is_ahead_and_whether_it_is_chance() -> None:
     clear = scores(STRONG, ("majority", WEAK)).verdict
     assert clear.startswith("TLM scores ") and "ahead of the best other row, majority" in clear
     assert (
-        "p ≤ 0.002 at 1,000 resamples: significant for this one training of stage 1)" in clear
+        "p ≤ 0.002 with 1,000 resamples: significant for this one training of stage 1)" in clear
         and "95% interval" in clear
     )
     assert clear.endswith(" Resampled: test examples and seeds of stage 2.")
     assert (
-        "not significant, it may be chance"
+        "not significant; it may be chance"
         in scores(STRONG, ("majority", WEAK), ("close", MIDDLE)).verdict
     )
 
@@ -157,7 +157,7 @@ def test_few_trainings_of_either_model_are_never_called_significant(
     assert "significant" not in compared.verdict
     assert (
         f"clear on these test examples, but {told}, "
-        f"so luck of the seed is not excluded: --train.seeds 3"
+        f"so it may be luck of the seed; to rule that out: --train.seeds 3"
     ) in compared.verdict
 
 
@@ -165,7 +165,7 @@ def test_three_trainings_of_each_model_may_be_called_significant() -> None:
     compared = scores(
         guesses(0.9, 9), ("random selection", guesses(0.5, 9)), kind="ablation", trainings=3
     )
-    assert ", p ≤ 0.002 at 1,000 resamples: significant)" in compared.verdict
+    assert ", p ≤ 0.002 with 1,000 resamples: significant)" in compared.verdict
     assert compared.verdict.endswith(" Resampled: test examples and seeds of stages 1 and 2.")
     baseline = scores(
         guesses(0.9, 9), ("TF-IDF", guesses(0.5, 1)), trainings=3
@@ -178,7 +178,7 @@ def test_a_model_that_another_seed_would_have_put_behind_is_not_ahead_for_sure()
     lucky = np.concatenate([guesses(share, 3) for share in (0.95, 0.6, 0.6)])
     other = guesses(0.65, 9)
     by_training = scores(lucky, ("random selection", other), kind="ablation", trainings=3)
-    assert "not significant, it may be chance" in by_training.verdict
+    assert "not significant; it may be chance" in by_training.verdict
     examples_alone = row("x", "ablation", other[:1], lucky[:1]).against
     assert examples_alone is not None and examples_alone.p < 0.05
 

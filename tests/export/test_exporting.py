@@ -88,7 +88,8 @@ def test_the_card_says_what_it_is(run: Path, tmp_path: Path) -> None:
         and "at most 24 tokens" in card
     )
     assert (
-        "1,234 of 99,999 passages of `c.jsonl`" in card and "40 examples of `train.jsonl`" in card
+        "1,234 of 99,999 passages from `c.jsonl`" in card
+        and "40 examples from `train.jsonl`" in card
     )
     assert (
         "| **BM25 \\| ours** | 80.0 ± 1.0 | 77.7 ± 1.0 [71.0, 83.4] |" in card
@@ -142,7 +143,7 @@ def test_a_model_by_itself_has_a_card_that_says_so(vocabulary: Vocabulary, tmp_p
     assert (
         "exported without its run folder" in card
         and "0 + 5 · sigmoid(logit)" in card
-        and "spearman on dev, which chose the model: 50.0" in card
+        and "spearman on dev, used to pick the model: 50.0" in card
     )
 
 
@@ -191,7 +192,7 @@ def test_where_models_are_found(run: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(RunError, match="there is no folder"):
         open_source(tmp_path / "nowhere")
-    with pytest.raises(RunError, match="exported already"):
+    with pytest.raises(RunError, match="already an export"):
         open_source(export(run, "hf", tmp_path / "out")[1])
     (run / "model" / "config.json").unlink()
     with pytest.raises(RunError, match="tasklm evaluate"):
@@ -237,7 +238,7 @@ def test_the_loss_on_dev_is_measured_told_and_stored(run: Path, tmp_path: Path) 
     )
     write_jsonl(tmp_path / "dev.jsonl", [{**row, "label": "yes"} for row in labelled(40, 1)])
     write_jsonl(tmp_path / "test.jsonl", [{**row, "label": "yes"} for row in labelled(40, 2)])
-    with pytest.raises(RunError, match="has changed since"):
+    with pytest.raises(RunError, match="the file has changed"):
         source.dev()
 
 
@@ -249,17 +250,18 @@ def test_changed_and_missing_files_are_told_with_a_way_out_that_works(
     write_jsonl(train, labelled(41, 0))
     with pytest.raises(
         RunError,
-        match=r"train has 41 examples and had 40\. Put the old files back, or copy .*elsewhere",
+        match=r"train has 41 examples instead of 40\. Restore the old files, or copy .*elsewhere",
     ):
         open_source(run / "model").dev()
     with pytest.raises(
-        RunError, match=r"train has 41 examples and had 40\. Put the old files back, or train again"
+        RunError,
+        match=r"train has 41 examples instead of 40\. Restore the old files, or train again",
     ):
         training_examples(run, open_source(run).task)
     train.unlink()
     with pytest.raises(
         RunError,
-        match=r"train\.jsonl.*Put the old files back, or copy .*elsewhere and export the copy",
+        match=r"train\.jsonl.*Restore the old files, or copy .*elsewhere and export the copy",
     ) as told:
         open_source(run / "model").dev()
     shutil.copytree(str(told.value).split(" copy ")[1].split(" elsewhere")[0], tmp_path / "copied")
@@ -278,7 +280,7 @@ def test_scores_of_an_earlier_recipe_are_no_card(run: Path, tmp_path: Path) -> N
         run / "scores.json",
         {**json.loads((run / "scores.json").read_text(encoding="utf-8")), "recipe": "another"},
     )
-    with pytest.raises(RunError, match=r"of an earlier recipe.*tasklm report"):
+    with pytest.raises(RunError, match=r"from an earlier recipe.*tasklm report"):
         export(run, "hf", tmp_path / "out")
 
 

@@ -107,7 +107,7 @@ def test_the_inputs_are_those_of_the_record_and_the_card_tells_of_places(folder:
         "inputs"
     ] == list(shapes)
     card = (folder / "out" / "README.md").read_text(encoding="utf-8")
-    assert "`places` (rows, 3)" in card and "the marks `<<` and `[[` begin" in card
+    assert "`places` (rows, 3)" in card and "the markers `<<` and `[[` begin" in card
 
 
 def test_the_service_answers_the_same(vocabulary: Vocabulary, tmp_path: Path) -> None:

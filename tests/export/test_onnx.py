@@ -127,9 +127,9 @@ def test_several_models_are_refused(vocabulary: Vocabulary, tmp_path: Path) -> N
         two,
         source.config["about"],
     )
-    with pytest.raises(RecipeError, match=r"2 models that answer together"):
+    with pytest.raises(RecipeError, match=r"ensemble of 2 models"):
         as_onnx(tmp_path / "ensemble", tmp_path / "scratch")
-    with pytest.raises(RunError, match=r"2 models that answer together"):
+    with pytest.raises(RunError, match=r"ensemble of 2 models"):
         export(tmp_path / "ensemble", "onnx", tmp_path / "out")
 
 

@@ -86,7 +86,7 @@ def test_other_folders_are_named(folder: Path, tmp_path: Path) -> None:
         Predictor(tmp_path / "hf", ONE)
     with pytest.raises(RunError, match="ONNX files run on the CPU"):
         Predictor(folder / "small", Hardware(device="cuda"))
-    with pytest.raises(RunError, match="holds an ONNX file"):
+    with pytest.raises(RunError, match="contains an ONNX file"):
         _ = Predictor(folder / "small", ONE).model
     shutil.copytree(folder / "small", tmp_path / "broken")
     (tmp_path / "broken" / "model.onnx").write_bytes(b"none")

@@ -88,7 +88,7 @@ def test_the_card_has_the_scores_of_the_run_and_the_loss(
     )
     passages = (
         f"{ours.selected_passages:,} of "
-        f"{run[1].data['corpus']['passages']:,} passages of `corpus.jsonl`"
+        f"{run[1].data['corpus']['passages']:,} passages from `corpus.jsonl`"
     )
     assert f"| {100 * ours.test.mean:.1f} [{100 * ours.test.low:.1f}," in card and passages in card
     assert said["dev"]["examples"] == 50 and said["dev"]["model"] == pytest.approx(ours.dev.mean)

@@ -268,7 +268,7 @@ def test_written_without_transformers(vocabulary: Vocabulary, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("kind", "encoder", "embedding", "words"),
     [
-        ("classify", "modern", 8, "width of their own.*--to onnx"),
+        ("classify", "modern", 8, "separate embedding width.*--to onnx"),
         ("classify", "albert", 0, "tanh.*--to onnx"),
         ("span", "bert", 0, "span.*tasklm predict"),
     ],
@@ -301,7 +301,7 @@ def test_a_head_from_before_norms_predicts_and_is_refused(
 
 def test_a_head_that_reads_at_marks_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
     with pytest.raises(
-        RecipeError, match=r"reads at marks in the text \(<< \[\[\)\. Export it with --to onnx"
+        RecipeError, match=r"reads markers in the text \(<< \[\[\)\. Export it with --to onnx"
     ):
         write_transformers(saved(tmp_path / "model", vocabulary, marks=["<<", "[["]), tmp_path)
 

@@ -187,7 +187,7 @@ def test_what_is_missing_is_named(data: Path) -> None:
         made(data, seconds=500)
     with pytest.raises(DataError, match="too few"):
         tasklm.forecast(write_jsonl(data / "few.jsonl", labelled(12, 9)), corpus=data / "texts.txt")
-    with pytest.raises(DataError, match="also stands in test"):
+    with pytest.raises(DataError, match="also occurs in test"):
         made(data, test=data / "dev.jsonl")
 
 

@@ -75,7 +75,7 @@ def test_what_is_missing_or_damaged_is_told(trained: Path, tmp_path: Path) -> No
     with pytest.raises(RunError, match=r"there is no folder .*nowhere"):
         load_language_model(tmp_path / "nowhere", CPU)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunError, match=r"holds no language model.*tasklm train"):
+    with pytest.raises(RunError, match=r"contains no language model.*tasklm train"):
         load_language_model(tmp_path / "empty", CPU)
     for name, message in (
         ("config.json", "before language models"),
@@ -90,7 +90,7 @@ def test_what_is_missing_or_damaged_is_told(trained: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 7}, "format 7, this version reads 1"),
+        ({"format": 7}, "format 7, but this version reads 1"),
         ({"train": {"objective": "electric", "no_such_key": 1}}, "damaged.*no_such_key"),
         ({"shape": {}}, "damaged"),
         ({"objective": "mlm"}, "damaged"),
@@ -119,5 +119,5 @@ def test_the_folder_of_a_task_model_is_told_from_that_of_a_language_model(
 ) -> None:
     folder = edited(trained, tmp_path / "run")
     (folder / "config.json").write_text(json.dumps({"format": 2, "task": {}}), encoding="utf-8")
-    with pytest.raises(RunError, match="holds a task model"):
+    with pytest.raises(RunError, match="contains only a task model"):
         load_language_model(folder, CPU)

@@ -183,7 +183,7 @@ def test_another_objective_is_refused() -> None:
     recipe = Recipe().changed(train={"objective": "electra", "next_sentence": True})
     with pytest.raises(
         RecipeError,
-        match=r"train\.next_sentence goes with train\.objective = 'mlm' alone, not with 'electra'",
+        match=r"train\.next_sentence requires train\.objective = 'mlm', not 'electra'",
     ):
         check_names(recipe)
     check_names(Recipe().changed(train={"next_sentence": True}))

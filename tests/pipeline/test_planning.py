@@ -88,7 +88,9 @@ def test_a_size_that_is_asked_for_is_taken() -> None:
         ),
         (
             {"budget__flops": 1e9},
-            ("size tiny: the smallest; it reads fewer than 2 tokens per weight of its layers"),
+            (
+                "size tiny: the smallest, although it reads fewer than 2 tokens per weight of its layers"
+            ),
         ),
         (
             {
@@ -97,7 +99,7 @@ def test_a_size_that_is_asked_for_is_taken() -> None:
                 "model__layers": 2,
                 "model__width": 128,
             },
-            "layers and width are those of other",
+            "layers and width from other",
         ),
     ],
 )

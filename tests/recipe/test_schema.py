@@ -115,7 +115,7 @@ def test_a_start_is_a_folder_beside_the_recipe_or_a_name_of_the_hub(tmp_path: Pa
         ("data.dev", "\ud800", r"data.dev = '\ud800': must be UTF-8 text"),
         ("data.corpus", ["a", "b\0"], "must be UTF-8 text without NUL"),
         ("train.steps", 10**400, "must be at most 1,000,000,000,000,000"),
-        ("train.steps", 10**5000, "a number of very many digits"),
+        ("train.steps", 10**5000, "a number with very many digits"),
         ("train.rho2", 10**400, "must be a number"),
         ("train.rho2", float("inf"), "must be a number"),
         ("model.width", 10**9, "must be at most 65536"),

@@ -67,7 +67,7 @@ def test_many_classes_show_their_most_frequent_confusions() -> None:
     matrix = np.eye(60, dtype=int)
     matrix[7, 3] = 5
     page = classes(([f"class {number}" for number in range(60)], matrix.tolist()), [])
-    assert "The most frequent of all confusions between 60 classes." in page
+    assert "The most frequent confusions between 60 classes." in page
     assert re.search(
         (
             r'class 7</bdi></th><td data-sort="class '
@@ -110,7 +110,7 @@ def test_it_is_said_whose_answers_are_shown(part: str) -> None:
 
 def test_a_temperature_judged_where_it_was_chosen_is_called_so() -> None:
     found = insights("x")["calibration"]
-    assert "There is no test" not in calibration(found) and "There is no test" in calibration(
+    assert "Without a test set" not in calibration(found) and "Without a test set" in calibration(
         {**found, "split": "dev"}
     )
 
@@ -121,7 +121,7 @@ def test_no_order_is_claimed_where_no_probability_is_known() -> None:
     )
     for probability, title, more in (
         (None, ">Mistakes<", "1 more<"),
-        (0.5, ">Most confident mistakes<", "1 more, less and less sure<"),
+        (0.5, ">Most confident mistakes<", "1 more, in order of falling confidence<"),
     ):
         page = render(
             ReportParts(mistakes=[{**entry, "probability": probability} for entry in entries])

@@ -117,7 +117,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, test_file: Path) -> Non
     }
     assert "different metrics: first: macro-F1, metric: accuracy" in said["metric"]
     assert "differ in size: first: 80 examples, size: 81 examples" in said["size"]
-    assert "different files" in said["content"] and "could not be checked" in said["gone"]
+    assert "different files" in said["content"] and "Could not check" in said["gone"]
     assert said["copied"] == ""
     for name in ("metric", "size", "content"):
         page = checked(render_comparison(read_runs([first, folders[name]]))).shown
@@ -127,7 +127,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, test_file: Path) -> Non
     (unchecked,) = differences(
         read_runs([folders["gone"], gone])
     )  # of the same path, and nobody knows what stood there
-    assert "could not be checked: the file of gone, gone too" in unchecked
+    assert "are the same: the file of gone, gone too" in unchecked
     page = checked(render_comparison(read_runs([folders["gone"], gone]))).shown
     assert (
         unchecked in page and "on the same test set" not in page and "gone and gone too tie" in page
@@ -188,7 +188,9 @@ def test_scores_of_an_earlier_recipe_are_refused(tmp_path: Path, test_file: Path
     assert len(read_runs([folder])) == 1  # the machine does not matter
     shutil.rmtree(folder)
     make_run(folder, 2, test_file, recipe=key)
-    with pytest.raises(RunError, match=r"are of an earlier recipe\. Finish the run: tasklm report"):
+    with pytest.raises(
+        RunError, match=r"come from an earlier recipe\. Finish the run: tasklm report"
+    ):
         read_runs([folder])
 
 
@@ -246,7 +248,7 @@ def test_mistaken_folders_say_the_way_out(tmp_path: Path, test_file: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunError, match=r"no scores\.json.*tasklm report"):
         read_runs([first, tmp_path / "empty"])
-    with pytest.raises(RunError, match="not with itself"):
+    with pytest.raises(RunError, match="compared with itself"):
         read_runs([first, first])
     assert isinstance(
         CliRunner().invoke(app, ["report", str(first), "--out", "x.html"]).exception, RecipeError

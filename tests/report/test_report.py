@@ -82,7 +82,7 @@ def test_every_part_is_shown_in_its_order() -> None:
         "1 min 35 s",
         "ability 0.99",
         "score 0.625 · ",
-        "words in common: ",
+        "shared words: ",
         ("expected calibration error 0.0325"),
         "1.375",
         "4,300,000",
@@ -134,7 +134,7 @@ def test_the_words_of_the_selection_are_told_apart() -> None:
     titles = {
         "words": "drawn at random from the corpus",
         "words_random": "the random selection",
-        "label_words": "Words that point to a label",
+        "label_words": "Indicative words of the labels",
     }
     for given in titles:
         shown = checked(render(ReportParts(**{given: getattr(full("x"), given)}))).shown
@@ -212,7 +212,7 @@ def section(page: str, name: str) -> str:
 
 def test_notes_of_reading_come_first_in_the_data() -> None:
     parts = full("x")
-    parts.reading = ["train: 168 examples left out, since they also stand in dev or test"]
+    parts.reading = ["train: 168 examples left out because they also occur in dev or test"]
     shown = section(render(parts), "data")
     assert shown.index("168 examples left out") < shown.index("<table") and "168" not in section(
         render(parts), "reproduce"
@@ -227,7 +227,7 @@ def test_what_a_checkpoint_cost_is_not_passed_over() -> None:
     parts.start = "bert-base-uncased"
     shown = section(render(parts), "cost")
     assert (
-        "went on from bert-base-uncased, whose own training is not counted" in shown
+        "continued from bert-base-uncased, whose own training is not counted" in shown
         and "times as much" not in render(parts)
     )
 
@@ -263,7 +263,7 @@ def test_what_has_one_point_is_said_in_words_and_not_drawn() -> None:
     page = learning_curves([*losses, *dev])
     assert page.count("<svg") == 1 and "stage 2: loss" in page
     assert (
-        "stage 2: dev score, after step 190 alone: dev score · seed 1 0.25, dev score · seed 2 0.5."
+        "stage 2: dev score, only after step 190: dev score · seed 1 0.25, dev score · seed 2 0.5."
         in page
     )
     drawn = learning_curves(

@@ -117,7 +117,7 @@ def test_a_rare_class_gets_its_share_where_bm25_starves_it(make_store, tmp_path)
 
 
 def test_a_stored_ranking_of_another_task_is_refused():
-    with pytest.raises(RunError, match=r"of 2 task examples, but the task has 1\. Delete"):
+    with pytest.raises(RunError, match=r"has 2 task examples, but the task has 1\. Delete"):
         fitted(["a"]).choose(ranking_of([[(1, 1.0)], []]), None)
     with pytest.raises(ValueError, match="2 texts have 1 labels"):
         fitted(["a"], texts=["one", "two"])

@@ -120,7 +120,9 @@ def test_ranking_survives_the_disk_and_damage_is_named(tmp_path):
         offsets = HAND.offsets.copy()
         offsets[1] = harm
         np.save(tmp_path / "ranking" / "offsets.npy", offsets)
-        with pytest.raises(DamagedError, match=r"offsets\.npy is damaged \(its offsets do not fit"):
+        with pytest.raises(
+            DamagedError, match=r"offsets\.npy is damaged \(its offsets are inconsistent"
+        ):
             Ranking.load(tmp_path / "ranking", 20)
     np.save(tmp_path / "ranking" / "offsets.npy", HAND.offsets)
     np.save(tmp_path / "ranking" / "scores.npy", HAND.scores[:-1])

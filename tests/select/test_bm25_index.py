@@ -186,7 +186,7 @@ def test_another_format_is_refused_in_clear_words(make_store, make_texts, tmp_pa
     score(store, tmp_path)
     (path,) = tmp_path.glob("bm25-*/index.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
-    with pytest.raises(RunError, match="has format 0, this tasklm reads 2"):
+    with pytest.raises(RunError, match="has format 0, but this tasklm reads 2"):
         StoredIndex(path.parent)
     path.write_text('{"format": 2}')
     with pytest.raises(DamagedError):

@@ -194,8 +194,8 @@ def test_a_long_query_keeps_the_words_that_weigh_most(double, make_store, tmp_pa
     check_against(table, found, 10, np.zeros(6, bool))
     assert said == [
         (
-            "1 queries have more than the 3 distinct words that a "
-            "server allows: their most common words were left out"
+            "1 queries have more than the 3 distinct words that a server allows: their most "
+            "common words were dropped"
         )
     ]
 

@@ -115,7 +115,7 @@ def test_a_passage_that_stays_refused_stops_the_run(double, pauses, store, tmp_p
     with pytest.raises(
         RunError,
         match=(
-            r"passage 2 was not taken into tasklm-\w+: "
+            r"passage 2 was not accepted into tasklm-\w+: "
             r"400 mapper_parsing_exception: failed to parse\. Run the"
         ),
     ):
@@ -151,7 +151,7 @@ HALF = {
     ("bad", "said"),
     [
         (ERROR, "503 search_phase_execution_exception: all shards failed"),
-        (CUT_OFF, "the server's time limit cut the search off"),
+        (CUT_OFF, "the server's time limit stopped the search"),
         (HALF, "1 shards failed: io: disk"),
     ],
 )
@@ -199,10 +199,10 @@ def test_a_limit_on_the_size_of_requests_is_named(double, pauses, store, tmp_pat
 
 def test_missing_items_in_an_answer_are_noticed(double, pauses, store, tmp_path):
     double.before = busy(1, "_bulk", (200, {}, b'{"errors":false}'))
-    with pytest.raises(RunError, match=r"5 passages were sent to .* and 0 answered"):
+    with pytest.raises(RunError, match=r"5 passages were sent to .* but 0 were acknowledged"):
         asked(double, store, QUERIES, tmp_path)
     double.before = busy(1, "_msearch", (200, {}, b"{}"))
-    with pytest.raises(RunError, match="2 queries were sent and 0 answered"):
+    with pytest.raises(RunError, match="2 queries were sent but 0 answered"):
         asked(double, store, QUERIES, tmp_path)
 
 
@@ -246,7 +246,7 @@ def test_another_kind_of_server_is_noticed(double, store, tmp_path):
     double.before = lambda method, path: (200, {}, b"<html>hello</html>")
     with pytest.raises(
         RunError,
-        match=r"no JSON object\. Check that select\.url is an Elasticsearch or OpenSearch server",
+        match=r"not a JSON object\. Check that select\.url is an Elasticsearch or OpenSearch server",
     ):
         asked(double, store, QUERIES, tmp_path)
 

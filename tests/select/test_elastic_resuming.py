@@ -79,7 +79,7 @@ def test_passages_that_the_server_lost_are_sent_again(
     del held.documents["1"]
     with pytest.raises(
         RunError,
-        match=r"5 passages were sent to tasklm-\w+ and it holds 4\. Run the same command again",
+        match=r"5 passages were sent to tasklm-\w+, but it has 4\. Run the same command again",
     ):
         asked(double, store, QUERIES, tmp_path)
     assert_same(expected, asked(double, store, QUERIES, tmp_path))
@@ -90,7 +90,7 @@ def test_a_finished_index_that_lost_passages_is_not_searched(double, store, tmp_
     (held,) = double.indexes.values()
     del held.visible["0"]
     with pytest.raises(
-        RunError, match=r"has 4 passages, the corpus 5\. Delete the index on the server"
+        RunError, match=r"has 4 passages, but the corpus has 5\. Delete the index on the server"
     ):
         asked(double, store, QUERIES, tmp_path / "second")
 

@@ -119,7 +119,7 @@ def test_units_of_several_candidates_are_cut_to_the_exact_size(
 
 
 def test_scores_that_do_not_fit_the_candidates_are_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="do not make"):
+    with pytest.raises(ValueError, match="does not match"):
         choose(stored(tmp_path, drawn(6, 4)), 25, 0.2, 4, 1, 4)
 
 

@@ -165,7 +165,7 @@ def test_nothing_to_read_is_an_error(spark, tmp_path):
             spark,
             SILENT,
         )
-    with pytest.raises(DataError, match="no file with text is found"):
+    with pytest.raises(DataError, match="no text files found"):
         list_files([f"file://{tmp_path}/none"], spark)
     with pytest.raises(DataError, match="cannot be listed"):
         list_files(["nosuchsystem://here/x.txt"], spark)
@@ -182,7 +182,7 @@ def test_a_file_that_changes_is_noticed(spark, tmp_path):
         rdd.unpersist(blocking=True)
     spark.held.clear()
     store = SparkStore(tmp_path, spark)
-    with pytest.raises(RunError, match="has changed since it was read first"):
+    with pytest.raises(RunError, match="has changed since it was first read"):
         spark_search(
             store,
             [["one"]],
@@ -194,5 +194,5 @@ def test_a_file_that_changes_is_noticed(spark, tmp_path):
 
 
 def test_wrong_settings_are_told():
-    with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is no Spark setting"):
+    with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is not a Spark setting"):
         Spark("local[1]", ["executor.memory=1g"])

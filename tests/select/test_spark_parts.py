@@ -185,7 +185,7 @@ def test_files_are_refused_with_a_reason(tmp_path):
             FakeSpark(),
             SILENT,
         )
-    with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is no Spark setting"):
+    with pytest.raises(RecipeError, match=r"'executor\.memory=1g' is not a Spark setting"):
         Spark("local[1]", ["executor.memory=1g"])
 
 
@@ -210,7 +210,7 @@ def test_failures_are_told_in_a_line():
     with pytest.raises(RunError, match=missing), spark_errors_are_clear():
         raise Py4JError(WORKER)
     with (
-        pytest.raises(RunError, match=r"the master is gone\. Spark's own log"),
+        pytest.raises(RunError, match=r"the master is gone\. See Spark's own log"),
         spark_errors_are_clear(),
     ):
         raise Py4JError("the master is gone\n\tat java")

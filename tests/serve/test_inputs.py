@@ -92,9 +92,9 @@ def test_a_row_asks_one_question(tmp_path: Path) -> None:
     (case,) = (case for case in CASES if case.kind == "choice")
     task = task_of(case, tmp_path)
     asked = {"article": "a", "questions": ["b", "c"], "options": [["d", "e"], ["f", "g"]]}
-    with pytest.raises(DataError, match="asks 2 questions"):
+    with pytest.raises(DataError, match="has 2 questions"):
         example_from(asked, task, Data())
-    with pytest.raises(DataError, match="asks 0 questions"):
+    with pytest.raises(DataError, match="has 0 questions"):
         example_from({**asked, "questions": [], "options": []}, task, Data())
     one = example_from({**asked, "questions": ["b"], "options": [["d", "e"]]}, task, Data())
     assert one.texts == ("a", "b", "d", "e") and json.loads(json.dumps(one.options)) == ["d", "e"]

@@ -210,7 +210,7 @@ def test_what_is_of_several_rows_is_refused_with_the_reason(
 
 def test_without_training_data_there_are_no_explanations(client: TestClient) -> None:
     response = client.post("/explain", json={"input": "a text"})
-    assert response.status_code == 404 and "trained on" in response.json()["detail"]
+    assert response.status_code == 404 and "training data is missing" in response.json()["detail"]
     assert client.get("/task").json()["explains"] is False
 
 

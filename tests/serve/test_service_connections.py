@@ -229,7 +229,7 @@ def test_an_address_with_too_many_requests_is_told_and_may_ask_for_health(
                 and headers["connection"] == "close"
                 and int(headers["retry-after"]) >= 1
             )
-            assert "too many connections" in json.loads(body)["detail"]
+            assert "Too many connections" in json.loads(body)["detail"]
             status, headers, _ = ask(service.address, HEALTH)
             assert status == 200 and headers["connection"] == "close"
         status, headers, _ = ask(service.address, HEALTH, "127.0.0.2")

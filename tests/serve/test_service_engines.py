@@ -31,7 +31,7 @@ def test_onnx_is_taken_where_it_can_be_and_answers_the_same(
     )
     assert (ours.name, ours.why, auto.name, auto.why) == (
         "torch",
-        "asked for",
+        "as requested",
         "onnx",
         "onnxruntime is installed",
     )
@@ -44,10 +44,10 @@ def test_onnx_is_taken_where_it_can_be_and_answers_the_same(
         )
     exported = auto.predictor.folder
     again = open_engine(exported, "auto", 1, Data(), tmp_path / "unused")
-    assert (again.name, again.why) == ("onnx", "the folder holds an ONNX file") and not (
+    assert (again.name, again.why) == ("onnx", "the folder contains an ONNX file") and not (
         tmp_path / "unused"
     ).exists()
-    with pytest.raises(RunError, match="holds an ONNX file"):
+    with pytest.raises(RunError, match="contains an ONNX file"):
         open_engine(exported, "torch", 1, Data(), tmp_path)
 
 

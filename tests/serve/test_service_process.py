@@ -111,8 +111,8 @@ def test_a_stop_under_load_loses_no_request(
         taken = [answers for sent, answers in client.done if sent < stopped]
         assert taken and all(answers == len(client.inputs) for answers in taken), client.done
     assert (
-        f"classify by {engine} (asked for); workers × threads: 2 × 1" in told
-        and "everything that was taken is answered" in told
+        f"classify by {engine} (as requested); workers × threads: 2 × 1" in told
+        and "all accepted requests were answered" in told
     )
 
 
@@ -279,7 +279,9 @@ def test_what_cannot_be_served_is_told(classifier: Path, tmp_path: Path) -> None
     assert isinstance(error, RecipeError) and "auto, torch, onnx" in str(error)
     (tmp_path / "token").write_text("short\n", encoding="utf-8")
     error = refused(str(classifier), "--token-file", str(tmp_path / "token"), *port)
-    assert isinstance(error, DataError) and "16 or more" in str(error) and "short" not in str(error)
+    assert (
+        isinstance(error, DataError) and "at least 16" in str(error) and "short" not in str(error)
+    )
     assert isinstance(
         refused(str(classifier), "--token-file", str(tmp_path / "none"), *port), DataError
     )
@@ -335,7 +337,7 @@ def test_who_may_ask(
     assert result.exit_code == 0, (result.output, result.exception)
     address, guard = asked
     assert address == ("0.0.0.0" if "0.0.0.0" in words else "127.0.0.1", 8123)
-    assert ("warning: everybody" in result.stderr) == warned and guard._hosts == hosts
+    assert ("warning: anyone" in result.stderr) == warned and guard._hosts == hosts
     assert guard._token == (b"0123456789abcdef" if "--token-file" in words else None)
 
 

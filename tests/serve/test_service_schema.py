@@ -140,7 +140,7 @@ def test_the_document_of_each_kind_names_the_forms_that_are_answered_and_what_42
                 and client.post("/predict", json={"inputs": inputs}).status_code == 422
             )
     assert "object" in named and all(
-        word in said for word in ("a name that is not known", "detail")
+        word in said for word in ("an unknown or missing name", "detail")
     )
 
 

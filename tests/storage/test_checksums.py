@@ -85,7 +85,7 @@ def test_problems_say_what_is_wrong_with_which_file(tmp_path: Path) -> None:
     (tmp_path / "thing" / "inside" / "b").write_bytes(b"")
     problems = problems_of(tmp_path / "thing", files)
     assert {(problem.file.name, problem.text) for problem in problems} == {
-        ("a", "its checksum does not fit"),
+        ("a", "its checksum does not match"),
         ("b", "it has 0 bytes, not 11"),
     }
     (tmp_path / "thing" / "a").unlink()
@@ -191,7 +191,7 @@ def test_an_array_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
         with pytest.raises(DamagedError, match=r"x\.npy is damaged"):
             load_array(path, np.int64, mapped=mapped)
     np.save(path, np.arange(3.0))
-    with pytest.raises(DamagedError, match="it holds float64 in 1 dimensions"):
+    with pytest.raises(DamagedError, match="it has float64 in 1 dimensions"):
         load_array(path, np.int64)
 
 
@@ -199,7 +199,7 @@ def test_offsets_begin_at_nothing_never_fall_and_end_at_the_end(tmp_path: Path) 
     require_offsets(tmp_path, np.array([0]), 0)
     require_offsets(tmp_path, np.array([0, 2, 2, 5]), 5)
     for offsets, end in (([], 0), ([1, 5], 5), ([0, 5], 6), ([0, 3, 2, 5], 5), ([0, -1, 5], 5)):
-        with pytest.raises(DamagedError, match="its offsets do not fit"):
+        with pytest.raises(DamagedError, match="its offsets are inconsistent"):
             require_offsets(tmp_path, np.array(offsets, np.int64), end)
 
 
@@ -218,7 +218,7 @@ def test_the_way_out_depends_on_where_the_file_stands(tmp_path: Path) -> None:
         "scores.json": "report",
     }
     for name, verb in expected.items():
-        assert damaged(run / name, "torn").remedy == f"Make it again: tasklm {verb} {run}"
+        assert damaged(run / name, "torn").remedy == f"Rebuild it: tasklm {verb} {run}"
     assert damaged(run / "selected.partial" / "x", "torn").artefact == run / "selected.partial"
     model, export = tmp_path / "model", tmp_path / "export"
     for folder, record in ((model, "config.json"), (export, "export.json")):

@@ -33,7 +33,7 @@ def test_a_run_begins_in_a_folder_of_its_own(tmp_path: Path) -> None:
     require_own(tmp_path)
     (tmp_path / "recipe.toml").touch()  # a person's own, it may be
     with pytest.raises(
-        RunError, match=r"holds files, but no run. Choose a new or an empty folder with --out"
+        RunError, match=r"contains files but no run. Choose a new or an empty folder with --out"
     ):
         require_own(tmp_path)
     with locked(tmp_path):
@@ -101,12 +101,12 @@ def test_a_record_knows_its_own_values(tmp_path: Path) -> None:
     write_record(path, values)
     assert read_json(path) == values | {"c": [1, 2]}
     path.write_text(path.read_text().replace("1.5", "1.6"))
-    with pytest.raises(DamagedError, match="its checksum does not fit"):
+    with pytest.raises(DamagedError, match="its checksum does not match"):
         read_json(path)
     path.write_text(json.dumps({"a": 1}))  # as an earlier version wrote it
     assert read_json(path) == {"a": 1}
     path.write_text(json.dumps({"files": {}, "a": 1}))  # what lists files has a checksum
-    with pytest.raises(DamagedError, match="its checksum does not fit"):
+    with pytest.raises(DamagedError, match="its checksum does not match"):
         read_json(path)
 
 

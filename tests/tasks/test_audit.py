@@ -130,7 +130,7 @@ def test_duplicates_and_conflicts_within_a_split() -> None:
     assert "line 90" in same.examples[0]
     assert "repeats line 4" in same.examples[0]
     clash = only(findings, "conflicting labels")
-    assert "1 texts stand in train with different labels" in clash.message
+    assert "1 texts occur in train with different labels" in clash.message
     assert "'b' (line 6) and 'other' (line 91)" in clash.examples[0]
 
 
@@ -146,11 +146,11 @@ def leaky() -> Splits:
 def test_examples_in_two_splits_are_refused() -> None:
     finding = only(audit_splits(leaky(), Data()), "examples in two splits")
     assert finding.level == "error"
-    assert "5 of the 11 test examples also stand in train" in finding.message
+    assert "5 of the 11 test examples also occur in train" in finding.message
     assert "--data.leaks drop" in finding.message
     assert len(finding.examples) == 3
     assert "test.jsonl, line 50" in finding.examples[0]
-    assert "stands in train: train.jsonl, line 1" in finding.examples[0]
+    assert "is also in train: train.jsonl, line 1" in finding.examples[0]
     with pytest.raises(
         DataError,
         match=(
@@ -180,12 +180,12 @@ def test_near_duplicates_within_and_across_splits() -> None:
     within = only(findings, "near duplicates")
     assert "in train that are nearly the same: 1." in within.message
     assert "line 41" in within.examples[0]
-    assert "is like line 42" in within.examples[0]
+    assert "resembles line 42" in within.examples[0]
     across = only(findings, "near duplicates in two splits")
     assert across.level == "warning"
     assert "1 of the 7 test examples nearly repeat one in train" in across.message
     assert "test.jsonl, line 77" in across.examples[0]
-    assert "is like train.jsonl, line 43" in across.examples[0]
+    assert "resembles train.jsonl, line 43" in across.examples[0]
     assert only(findings, "examples in two splits").level == "ok"
 
 
@@ -225,8 +225,10 @@ def test_the_corpus(tmp_path: Path) -> None:
     )
     finding = only(findings, "contamination")
     assert finding.level == "warning"
-    assert "1 of 2 passages hold text of dev or test and are left out; 1 remain." in finding.message
-    assert "1 task texts under 5 words were not looked for" in finding.message
+    assert (
+        "1 of 2 passages contain text of dev or test and are left out; 1 remain." in finding.message
+    )
+    assert "1 task texts of fewer than 5 words were not searched for" in finding.message
     assert corpus.id(1) in finding.examples[0]
     assert "with test (test.jsonl, line 3)" in finding.examples[0]
     refuse(findings)

@@ -115,7 +115,7 @@ def test_layout_of_tokens(vocabulary: Vocabulary) -> None:
     ]  # nothing is left of the text, and question and option share the rest
     assert units[0].tokens[:-1].index(sep, 2) == 8
     with pytest.raises(
-        DataError, match="f, line 7: the question has 4 options, those of train have 3 at most"
+        DataError, match="f, line 7: the question has 4 options, but those of train have at most 3"
     ):
         task.encode([example("a b c d", 0, line=7)], vocabulary, 32)
 
@@ -180,7 +180,7 @@ def test_an_answer_that_is_no_option_names_its_line(tmp_path: Path, answer: Any)
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     with pytest.raises(
         DataError,
-        match=r"a.jsonl, line 2: the answer .* is none of the 3 options 'red', 'green', 'blue'",
+        match=r"a.jsonl, line 2: the answer .* is not one of the 3 options 'red', 'green', 'blue'",
     ):
         Choice.read(path, Data())
     assert [one.label for one in Choice.read(path, Data(), labelled=False)[0]] == [None, None]
@@ -287,7 +287,7 @@ def test_audit() -> None:
     assert "the number of options varies in train: 1 with 2, 2 with 3" in findings[0].message
     assert findings[1].examples == ("f, line 4: 'a', 'b', 'a'",)
     assert (
-        "test have too many options (1 with 4); those of train have 3 at most"
+        "test have too many options (1 with 4); those of train have at most 3"
         in findings[2].message
     )
 

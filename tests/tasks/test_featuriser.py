@@ -254,7 +254,7 @@ def test_a_featuriser_of_another_format_or_with_other_weights_is_refused(tmp_pat
     Featuriser.fit(single(TEXTS)).save(tmp_path)
     about = json.loads((tmp_path / "features.json").read_text(encoding="utf-8"))
     (tmp_path / "features.json").write_text(json.dumps({**about, "format": 99}), encoding="utf-8")
-    with pytest.raises(RunError, match=r"features\.json has format 99, this version reads 1"):
+    with pytest.raises(RunError, match=r"features\.json has format 99, but this version reads 1"):
         Featuriser.load(tmp_path)
     (tmp_path / "features.json").write_text(json.dumps(about), encoding="utf-8")
     save_file({"words": np.zeros(2), "letters": np.zeros(1)}, tmp_path / "features.safetensors")

@@ -144,7 +144,7 @@ def test_broken_lines_of_glue_are_named_or_left_out(tmp_path: Path) -> None:
     assert header is not None
     path = write(tmp_path / "QQP" / "train.tsv", header, rows[0], "cut\tshort", rows[1])
     with pytest.raises(
-        DataError, match=r"train\.tsv, line 3: the row has 2 fields, the header has 6"
+        DataError, match=r"train\.tsv, line 3: the row has 2 fields, but the header has 6"
     ):
         list(table_rows(path))
     left_out: list[int] = []
@@ -239,7 +239,7 @@ def test_faults_of_datasets_name_the_file(tmp_path: Path) -> None:
     (good / "dataset_info.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"dataset_info\.json: it cannot be read"):
         list(table_rows(good))
-    with pytest.raises(DataError, match="the folder is no dataset"):
+    with pytest.raises(DataError, match="the folder is not a dataset"):
         list(table_rows(tmp_path))
 
 
@@ -268,7 +268,7 @@ def test_splits_are_known_by_names(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match=(
-            r"b: several files may be train: "
+            r"b: several files could be train: "
             r"train-00000-of-00002\.csv, train-00001-of-00002\.csv"
         ),
     ):

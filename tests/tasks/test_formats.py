@@ -154,12 +154,12 @@ def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) ->
     for path, problem in [
         (
             write(tmp_path / "a.txt", "some plain prose", "", "and more of it is here"),
-            r"a\.txt, line 1: the kind of task is not known",
+            r"a\.txt, line 1: the kind of task cannot be detected",
         ),
         (tmp_path / "none", "there is no such file"),
         (
             write(tmp_path / "odd" / "a.bin", "x").parent,
-            "odd: the kind of task is not known by the folder's files",
+            "odd: the kind of task cannot be detected from the folder's files",
         ),
         (
             write(tmp_path / "half" / "test.csv", "text,label", "a,b").parent,
@@ -181,7 +181,7 @@ def test_texts_are_not_taken_for_labels(tmp_path: Path) -> None:
         for i in range(30)
     ]
     with pytest.raises(
-        DataError, match=r"a\.jsonl, line 1: column 'target' holds texts, not labels"
+        DataError, match=r"a\.jsonl, line 1: column 'target' contains texts, not labels"
     ):
         recognise(jsonl(tmp_path / "a.jsonl", rows))
     assert recognise(

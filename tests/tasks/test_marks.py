@@ -178,10 +178,10 @@ def test_a_saved_model_finds_the_marks_again(vocabulary: Vocabulary, tmp_path: P
 @pytest.mark.parametrize(
     ("marks", "words"),
     [
-        (("<<", "@@"), "no training example has the mark '@@'"),
+        (("<<", "@@"), "no training example has the marker '@@'"),
         (("<<", "<<"), "'<<' twice"),
-        (("<<", " "), "an empty mark"),
-        (tuple("abcdefgh"), "8 marks"),
+        (("<<", " "), "an empty marker"),
+        (tuple("abcdefgh"), "8 markers"),
     ],
 )
 def test_marks_that_cannot_be_read(marks: tuple[str, ...], words: str) -> None:
@@ -218,7 +218,7 @@ def test_a_first_recipe_has_the_marks_that_texts_have(tmp_path: Path) -> None:
     ]
     train = write_jsonl(tmp_path / "train.jsonl", rows)
     said = starting_recipe(load(None, {"data.train": str(train)}), tmp_path / "recipe.toml")
-    assert any(line.startswith("kind.marks: texts have << and [[") for line in said)
+    assert any(line.startswith("kind.marks: texts contain << and [[") for line in said)
     assert load(tmp_path / "recipe.toml").kind.marks == MARKS
     plain = write_jsonl(
         tmp_path / "plain.jsonl",

@@ -207,7 +207,7 @@ def test_entity_f1_and_tag_accuracy_by_hand() -> None:
     assert score(tag_metric("accuracy"), gold, predicted) == pytest.approx(6 / 9)
     assert score(tag_metric("entity_f1"), [["O"]], [["O"]]) == 0.0
     for name in ("entity_f1", "accuracy"):
-        with pytest.raises(ValueError, match="2 words has answers for 1"):
+        with pytest.raises(ValueError, match="2 words has predictions for 1"):
             tag_metric(name).statistics([["O", "O"]], [["O"]])
 
 

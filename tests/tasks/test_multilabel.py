@@ -142,7 +142,7 @@ def test_audit() -> None:
     )
     assert "1 of 2 labels have fewer than 5 training examples: 'b'" in findings[1].message
     assert (
-        "1 of the 2 examples of dev have labels that train does not have: 'x'"
+        "1 of the 2 examples of dev have labels that do not occur in train: 'x'"
         in findings[2].message
     )
     assert findings[2].examples == ("d.csv, line 2: x, a",)

@@ -293,7 +293,7 @@ def test_audit() -> None:
     assert findings["trees"].examples == (
         "dev, line 5: no word is the root (has the head 0); a cycle: 1 → 2 → 1",
         "dev, line 6: words 1, 2 are all roots",
-        "dev, line 7: the head of word 2 is 7, and there are 2 words",
+        "dev, line 7: the head of word 2 is 7, but there are only 2 words",
     )
     assert {finding.level for finding in task().audit(Splits(TRAIN, TRAIN))} == {"ok"}
 

@@ -93,7 +93,7 @@ def test_ambiguous_columns_are_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     jsonl(path, pairs)
     error = problem(path)
-    assert "a.jsonl, line 1: it is not clear which column holds the text, 'two' or 'one'" in str(
+    assert "a.jsonl, line 1: it is unclear which column contains the text, 'two' or 'one'" in str(
         error
     )
     assert "'one', 'two', 'label'" in error.problem
@@ -103,7 +103,7 @@ def test_ambiguous_columns_are_not_guessed(tmp_path: Path) -> None:
         path, [{"text": f"some text {i}", "year": 2000 + i % 3, "month": i % 12} for i in range(60)]
     )
     error = problem(path)
-    assert "it is not clear which column holds the label, 'year' or 'month'" in error.problem
+    assert "it is unclear which column contains the label, 'year' or 'month'" in error.problem
     assert "--label-column" in error.remedy
 
 
@@ -185,11 +185,11 @@ def test_a_folder_per_label(tmp_path: Path) -> None:
     ]
     assert examples[0].file.endswith("neg/1.txt")
     (tmp_path / "data" / "stray.txt").write_text("x", encoding="utf-8")
-    assert "stray.txt, line 1: a text file stands outside the labels' folders" in str(
+    assert "stray.txt, line 1: a text file is outside the labels' folders" in str(
         problem(tmp_path / "data")
     )
     (tmp_path / "none").mkdir()
-    assert "the folder holds no text files" in str(problem(tmp_path / "none"))
+    assert "the folder contains no text files" in str(problem(tmp_path / "none"))
 
 
 def test_unlabelled_rows_all_stay(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_dev_and_test_have_the_columns_of_train(tmp_path: Path) -> None:
         error
     )
     error = problem(Data(train=train, kind="classify", dev=str(tmp_path / "d.jsonl")))
-    assert "d.jsonl, line 1: dev is read otherwise than train: text column 'sentence'" in str(error)
+    assert "d.jsonl, line 1: dev has other columns than train: text column 'sentence'" in str(error)
 
 
 def test_a_test_file_without_labels_is_for_predict(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_every_class_keeps_a_training_example(tmp_path: Path) -> None:
     assert len(splits.dev) == 12
     same = [{"text": "the same", "label": "a"}] * 5 + [{"text": "the other", "label": "b"}] * 5
     error = problem(Data(train=jsonl(tmp_path / "a.jsonl", same)))
-    assert "the 10 examples are too few to hold out a share of 0.1 as dev" in str(error)
+    assert "10 examples are too few to hold out a share of 0.1 as dev" in str(error)
     assert "--dev" in error.remedy
 
 
@@ -305,13 +305,13 @@ def test_leaks_are_dropped_from_the_training_side(tmp_path: Path) -> None:
     }
     splits = read_splits(Data(leaks="drop", **files))
     assert [len(splits.train), len(splits.dev), len(splits.test)] == [20, 4, 4]
-    assert "train: 3 examples left out, since they also stand in dev or test" in splits.notes
-    assert "dev: 1 examples left out, since they also stand in test" in splits.notes
+    assert "train: 3 examples left out because they also occur in dev or test" in splits.notes
+    assert "dev: 1 examples left out because they also occur in test" in splits.notes
     for leaks in ("refuse", "keep"):
         kept = read_splits(Data(leaks=leaks, **files))
         assert [len(kept.train), len(kept.dev)] == [23, 5]
     error = problem(Data(leaks="drop", train=files["test"], dev=files["dev"], test=files["test"]))
-    assert "every example of train also stands in a later split" in str(error)
+    assert "every example of train also occurs in a later split" in str(error)
 
 
 def test_dropping_leaks_may_leave_a_label_without_training_examples(tmp_path: Path) -> None:
@@ -323,6 +323,5 @@ def test_dropping_leaks_may_leave_a_label_without_training_examples(tmp_path: Pa
     }
     error = problem(Data(leaks="drop", **files))
     assert (
-        "d.jsonl, line 3: label 'c' occurs in dev but not "
-        "in train (after examples that stand in two splits"
+        "d.jsonl, line 3: label 'c' occurs in dev but not in train (after examples in two splits"
     ) in str(error)

@@ -70,8 +70,7 @@ def test_squad_files_plain_and_compressed(tmp_path: Path) -> None:
         )
         assert any("4 questions, 1 of them without an answer" in note for note in notes)
         assert any(
-            "2 answers did not stand at their offset" in note and "(lines 3)" in note
-            for note in notes
+            "2 answers were not at their offset" in note and "(lines 3)" in note for note in notes
         )
         assert [one.label for one in Span.read(path, Data(), labelled=False)[0]] == [None] * 4
 
@@ -136,12 +135,12 @@ def test_faulty_cells_name_file_and_line(tmp_path: Path) -> None:
             + json.dumps({"question": "q", "context": "a", "answers": cell})
         )
         with pytest.raises(
-            DataError, match=r"a\.jsonl, line 2: column 'answers' holds no answers"
+            DataError, match=r"a\.jsonl, line 2: column 'answers' does not contain answers"
         ) as error:
             Span.read(path, Data())
         assert "answer_start" in error.value.remedy
     path.write_text('{"question": "q", "context": " ", "answers": "a"}\n')
-    with pytest.raises(DataError, match="there is no question"):
+    with pytest.raises(DataError, match="the file has no questions"):
         Span.read(path, Data())
 
 

@@ -80,8 +80,8 @@ def test_faults_of_tables_name_file_and_line(tmp_path: Path) -> None:
         ({"tokens": ["a", "b"], "tags": ["O"]}, "2 words in 'tokens' and 1 entries in 'tags'"),
         ({"tokens": "a", "tags": ["O"]}, "column 'tokens' is a str, not a list"),
         ({"tokens": ["a"], "tags": None}, "column 'tags' is empty"),
-        ({"tokens": ["a"], "tags": [1.5]}, "the tag 1.5 in column 'tags' is no name"),
-        ({"tokens": ["a"], "tags": [" "]}, "is no name"),
+        ({"tokens": ["a"], "tags": [1.5]}, "the tag 1.5 in column 'tags' is not a name"),
+        ({"tokens": ["a"], "tags": [" "]}, "is not a name"),
         ({"tokens": [5], "tags": ["O"]}, "the word 5 in column 'tokens' is not a text"),
     ):
         error = problem(jsonl(tmp_path / "a.jsonl", [good, row]))
@@ -107,7 +107,7 @@ def test_columns_are_read(tmp_path: Path) -> None:
 
 def test_faults_of_columns_name_file_and_line(tmp_path: Path) -> None:
     for text, line, told in (
-        ("a O\nb\n", 2, "the line has 1 columns, the first one has 2"),
+        ("a O\nb\n", 2, "the line has 1 columns, but the first one has 2"),
         ("a\tO\n\nb\t\n", 3, "the tag is empty"),
         ("# only\na\n", 2, "there are no tags"),
         ("Token\tTag\na\tO\n", 1, "names columns"),
@@ -126,7 +126,7 @@ def test_conllu_words_are_read_without_ranges_and_empty_nodes(tmp_path: Path) ->
     ]
     assert read(path, labelled=False) == [(4, words, None), (12, ("Ja",), None)]
     error = problem(lines(tmp_path / "b.conllu", CONLLU.replace("\n2\tdem", "\n3\tdem")))
-    assert "the number '3', expected 2" in error.problem and error.line == 5
+    assert "the number '3' instead of 2" in error.problem and error.line == 5
     error = problem(lines(tmp_path / "c.conllu", CONLLU.replace("NN\t_\t4", "NN _ 4")))
     assert "the line has 8 fields" in error.problem and error.line == 6
 
@@ -311,7 +311,7 @@ def test_baselines_by_hand() -> None:
 def test_metrics_are_those_of_the_scheme() -> None:
     assert task().metric("entity_f1").name == "entity_f1"
     assert Tag(["A"], "plain").metric("accuracy").name == "accuracy"
-    with pytest.raises(RecipeError, match="can be scored by accuracy"):
+    with pytest.raises(RecipeError, match="are accuracy"):
         Tag(["A"], "plain").metric("entity_f1")
     with pytest.raises(RecipeError, match="entity_f1, accuracy"):
         task().metric("macro_f1")

@@ -84,8 +84,8 @@ def test_long_sentences_give_trees_that_no_change_of_one_head_betters() -> None:
 def test_faults_are_told() -> None:
     assert tree_faults([2, 0, 2]) == []
     assert tree_faults([]) == []
-    assert tree_faults([2, 5, 0]) == ["the head of word 2 is 5, and there are 3 words"]
-    assert tree_faults([-1, 0]) == ["the head of word 1 is -1, and there are 2 words"]
+    assert tree_faults([2, 5, 0]) == ["the head of word 2 is 5, but there are only 3 words"]
+    assert tree_faults([-1, 0]) == ["the head of word 1 is -1, but there are only 2 words"]
     assert tree_faults([0, 1, 0]) == ["words 1, 3 are all roots"]
     assert tree_faults([0, 3, 4, 2]) == ["a cycle: 2 → 3 → 4 → 2"]
     assert tree_faults([1]) == ["no word is the root (has the head 0)", "a cycle: 1 → 1"]

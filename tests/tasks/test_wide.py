@@ -175,7 +175,7 @@ def test_it_is_saved_and_read_again(kind: str, tmp_path: Path) -> None:
         (
             "weights.safetensors",
             {"offsets": np.zeros(1)},
-            "does not hold the weights of a linear model",
+            "does not contain the weights of a linear model",
         ),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_vocabulary_that_marks_no_words_has_no_whole_words() -> None:
         )
     }
     with pytest.raises(
-        RecipeError, match=r"train\.whole_words: this vocabulary does not say where words begin"
+        RecipeError, match=r"train\.whole_words: this vocabulary does not mark where words begin"
     ):
         Vocabulary(
             Tokenizer(

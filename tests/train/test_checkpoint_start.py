@@ -69,7 +69,7 @@ def test_it_computes_what_transformers_does(model: str, tmp_path: Path) -> None:
         and start.shape.vocabulary > len(start.vocabulary) == theirs.config.vocab_size
     )
     if not MODELS[model][0].endswith("MaskedLM"):
-        assert "what is mlm's own is new: the checkpoint has no head for it" in said
+        assert "the parts of mlm are new: the checkpoint has no head for it" in said
         return
     assert said.endswith("and from its prediction head")
     logits = module.objective.logits(ours[real], module.encoder.token)[:, : len(start.vocabulary)]
@@ -97,7 +97,7 @@ def test_the_discriminators_head_judges_on(tmp_path: Path) -> None:
     start = starting_weights(tmp_path)
     module, said = joint(start, "electra")
     assert said.endswith(
-        "(electra) and from its discriminator's head; what else is electra's own is new"
+        "(electra) and from its discriminator's head; the other parts of electra are new"
     )
     batch = rows(start)
     real = batch.pieces == 1
@@ -114,7 +114,7 @@ def test_types_without_an_embedding_get_the_drawn_ones(tmp_path: Path) -> None:
     drawn, _ = joint(starting_weights(tmp_path), "electra")
     assert said.endswith(
         "and from its prediction head; "
-        "7 types of its tokenizer have no embedding there and get new ones"
+        "7 tokens of its tokenizer have no embedding there and get new ones"
     )
     table = module.encoder.token.weight
     assert torch.equal(table[: types - 7], theirs.bert.embeddings.word_embeddings.weight) and bool(
@@ -158,7 +158,7 @@ def test_whole_words_are_refused_before_training_where_none_are_marked(tmp_path:
     )
     assert unmarked.problems(Train()) == []
     assert (
-        "train.whole_words: this vocabulary does not say"
+        "train.whole_words: this vocabulary does not mark"
         in unmarked.problems(Train(whole_words=True))[0]
     )
 

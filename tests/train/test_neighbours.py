@@ -87,7 +87,7 @@ def test_all_else_is_as_drawn() -> None:
 def test_obstacles_are_named() -> None:
     assert obstacle("bert", SHAPE) == ""
     assert "bert" in obstacle("modern", SHAPE) and "bert" in obstacle("albert", SHAPE)
-    assert "same width" in obstacle("bert", Shape(256, 2, 128, 2, 128, 64, embedding=64))
+    assert "equal widths" in obstacle("bert", Shape(256, 2, 128, 2, 128, 64, embedding=64))
     assert "two heads" in obstacle("bert", Shape(256, 2, 64, 1, 128, 64)) and "even" in obstacle(
         "bert", Shape(256, 2, 6, 2, 128, 64)
     )

@@ -229,7 +229,7 @@ def test_state_that_does_not_fit_is_refused_and_nothing_is_loaded() -> None:
     strange = {key: torch.ones_like(tensor) for key, tensor in optimiser.tensors().items()}
     strange["head.0.bias/exp_avg"] = torch.ones(4)
     with pytest.raises(
-        RunError, match=r"head.0.bias/exp_avg has shape \(4,\), needed is \(3,\).*recipe"
+        RunError, match=r"head.0.bias/exp_avg has shape \(4,\) instead of \(3,\).*recipe"
     ):
         optimiser.load(strange)
     assert all(not tensor.any() for tensor in optimiser.tensors().values())

@@ -121,8 +121,8 @@ def test_it_is_said_from_where_training_goes_on(
     messages: list[str] = []
     monkeypatch.setattr(Tracker, "say", lambda self, message: messages.append(message))
     for harm, goes_on in (
-        ("the last checkpoint", "the one before"),
-        ("all checkpoints", "the beginning"),
+        ("the last checkpoint", "the previous one"),
+        ("all checkpoints", "the start"),
     ):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             cut_off(patch, JointStage, 7)
@@ -130,7 +130,7 @@ def test_it_is_said_from_where_training_goes_on(
         HARMS[harm](tmp_path / harm)
         stage1(tmp_path / harm, parts, Tracker())
         assert any(
-            "is damaged: training goes on from" in message and message.endswith(goes_on)
+            "is damaged; training continues from" in message and message.endswith(goes_on)
             for message in messages
         ), messages
 

@@ -32,8 +32,8 @@ def test_the_first_row_is_shown_whole_masked_and_with_what_is_hidden() -> None:
     answers = torch.tensor([[NUMBER["cat"], NUMBER["a"], NONE], [NUMBER["a"], NONE, NONE]])
     assert shown_rows(toy(), whole, Corrupted(shown, picked, answers)) == [
         "a row of 8 tokens: [CLS] the cat sees a dog [SEP]",
-        "the same, to be learnt from: [CLS] the [MASK] sees the dog [SEP]",
-        "to be predicted there: cat, a",
+        "the same with masks: [CLS] the [MASK] sees the dog [SEP]",
+        "masked tokens to predict: cat, a",
     ]
     assert whole.ids[0, -1] == 0  # the batch itself keeps its padding
 
@@ -45,7 +45,7 @@ def test_a_long_row_is_cut_and_only_what_is_shown_is_named() -> None:
     lines = shown_rows(toy(), whole, Corrupted(whole, picked, answers))
     words = lines[0].removeprefix(f"a row of {2 * MOST + 2} tokens: ").split()
     assert words == [*row.split()[:MOST], "…"]
-    assert lines[2] == "to be predicted there: cat, the"
+    assert lines[2] == "masked tokens to predict: cat, the"
 
 
 def test_without_masks_only_the_row_is_shown() -> None:

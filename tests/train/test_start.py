@@ -104,12 +104,12 @@ def test_every_objective_goes_on_from_itself_and_from_another(
     other = joint_stage(parts, Train(objective="mlm"), 1, 8).module
     drawn = {key: value.clone() for key, value in other.objective.state_dict().items()}
     said = starting_weights(tmp_path).put_into(same, name)
-    assert "and from what is" in said and equal(
+    assert "with its parts of" in said and equal(
         same.encoder.state_dict(), before.encoder.state_dict()
     )
     assert equal(same.objective.state_dict(), before.objective.state_dict())
     if name != "mlm":
-        assert "is new" in starting_weights(tmp_path).put_into(other, "mlm")
+        assert "are new" in starting_weights(tmp_path).put_into(other, "mlm")
         assert equal(other.encoder.state_dict(), before.encoder.state_dict()) and equal(
             other.objective.state_dict(), drawn
         )
@@ -156,10 +156,10 @@ def test_the_recipe_is_given_the_vocabulary_and_the_encoder(first: Path, tmp_pat
     [
         (
             {"tokens": {"kind": "bpe"}},
-            r"tokens.kind = 'bpe' asks for a new vocabulary, but .*first.stage1 \(\d+ types\)",
+            r"tokens.kind = 'bpe' needs a new vocabulary, but .*first.stage1 \(\d+ types\)",
         ),
-        ({"tokens": {"lowercase": False}}, "tokens.lowercase = false asks for a new"),
-        ({"tokens": {"vocabulary": 5000}}, "tokens.vocabulary = 5000 asks for a new"),
+        ({"tokens": {"lowercase": False}}, "tokens.lowercase = false needs a new"),
+        ({"tokens": {"vocabulary": 5000}}, "tokens.vocabulary = 5000 needs a new"),
         (
             {"tokens": {"length": 33}},
             "tokens.length = 33: .* has 32 positions; set it to 32 or less",
@@ -250,9 +250,9 @@ def test_what_cannot_be_started_from_is_told_before_anything_is_done(
     refused(tmp_path / "nowhere", r"there is no folder .*nowhere")
     refused(first / "stage1" / "model.safetensors", "is a file. Give the folder of a run")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "holds no language model")
+    refused(tmp_path / "empty", "contains no language model")
     for name, content, message in (
-        ("format", {"format": 7}, "format 7, this version reads 1"),
+        ("format", {"format": 7}, "format 7, but this version reads 1"),
         ("task", {"task": {}, "objective": None}, "damaged"),
         ("shape", {"shape": {}}, "damaged"),
     ):

@@ -1,10 +1,10 @@
-"""What the attention heads of a model look at: neighbours, marks, or something else.
+"""What the attention heads of a model attend to: neighbours, special tokens, or something else.
 
 "NLP From Scratch Without Large-Scale Pretraining: A Simple and Efficient Framework" (TLM, arXiv
 2111.04130), section 4.4.1 and figure 3: a head is *positional* when at least 90 % of its maximum
 attention weights fall on an adjacent token (after Voita et al., arXiv 1905.09418), and *vertical*
 when more than 90 % of them fall on [CLS], [SEP] or the period (after Kovaleva et al., arXiv
-1908.08593). Every token of a text, [CLS] and [SEP] among them, has one maximum; the token before
+1908.08593). Every token of a text, including [CLS] and [SEP], has one maximum; the token before
 and the token after are adjacent, the token itself is not. The paper's texts are English: the full
 stops of other scripts count as periods too.
 """
@@ -28,10 +28,10 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 POSITIONAL, VERTICAL = 0.9, 0.9  # at least, and more than
 PERIODS = frozenset(".。．।۔።")
-MOST_TEXTS, TOGETHER = 100, 16  # texts that are looked at, and rows of a batch, at most
+MOST_TEXTS, TOGETHER = 100, 16  # maximum numbers of texts, and of rows per batch
 MOST_WEIGHTS = 2**26  # of a layer's attention, held at a time: a quarter of a gigabyte
 PICTURED = 16  # tokens of the text in the pictures
-MOST_LAYERS, MOST_HEADS = 24, 16  # that are described one by one; all are counted
+MOST_LAYERS, MOST_HEADS = 24, 16  # described individually; all are counted
 KINDS = {  # of heads that are positional, and vertical
     (True, True): "both",
     (True, False): "positional",
@@ -43,19 +43,19 @@ Take = Callable[[int, Tensor], None]
 
 
 def has_visible_heads(encoder: nn.Module) -> bool:
-    """Whether the encoder is built of layers whose attention can be computed here."""
+    """Whether the attention of the encoder's layers can be computed here."""
     return any(isinstance(module, BertLayer | ModernLayer) for module in encoder.modules())
 
 
 @contextmanager
 def watching(encoder: Any, take: Take) -> Iterator[None]:
-    """Hands the number of each layer that runs, and its attention probabilities, to `take`.
+    """Calls `take` with the number of each layer that runs and its attention probabilities.
 
     These are (rows, heads, queries, keys).
 
-    The fused kernels that layers run with give no weights: these are computed again beside them, in
-    fp32, from what a layer is given. All calls in the context must be of whole batches without
-    bounds and outside autocast.
+    The fused kernels of the layers return no weights: these are recomputed in fp32 from the inputs
+    of a layer. All calls in the context must have whole batches without bounds and be outside
+    autocast.
     """
     done = 0
 
@@ -68,7 +68,7 @@ def watching(encoder: Any, take: Take) -> Iterator[None]:
     watched = [
         module for module in encoder.modules() if isinstance(module, BertLayer | ModernLayer)
     ]
-    layers: int = encoder.shape.layers  # albert runs one module so many times
+    layers: int = encoder.shape.layers  # albert runs one module this many times
     handles = [layer.register_forward_pre_hook(look) for layer in watched]
     try:
         yield
@@ -80,7 +80,7 @@ def watching(encoder: Any, take: Take) -> Iterator[None]:
 def _probabilities(layer: BertLayer | ModernLayer, given: tuple[Any, ...]) -> Tensor:
     """The softmax(QKᵀ/√d) of a layer, from the arguments of its forward pass."""
     hidden, layout = given[0], given[1]
-    assert layout.pieces is None and layout.bounds is None  # of kernels that run in 16 bits alone
+    assert layout.pieces is None and layout.bounds is None  # of kernels that run only in 16 bits
     if isinstance(layer, ModernLayer):
         split: Tensor = layer.query_key_value(layer.attention_norm(hidden))
     else:
@@ -99,17 +99,16 @@ def _probabilities(layer: BertLayer | ModernLayer, given: tuple[Any, ...]) -> Te
 def attention_heads(
     encoder: Any, examples: EncodedExamples, vocabulary: Vocabulary, device: torch.device
 ) -> dict[str, Any] | None:
-    """What the heads of an encoder look at in some texts, of which the first MOST_TEXTS rows count.
+    """What the heads of an encoder attend to in the first MOST_TEXTS rows of some texts.
 
-    Rows so long that their weights in one layer are more than MOST_WEIGHTS are left out; None where
-    no other is among these.
+    Rows whose weights in one layer exceed MOST_WEIGHTS are left out; None if no row is left.
 
     {"tokens", "shown", "positional", "vertical", "total", "texts", "heads": [{"layer", "head",
-    "kind", "positional", "vertical", "picture"}]}: how many heads are of which kind, and of each
+    "kind", "positional", "vertical", "picture"}]}: the number of heads of each kind, and for each
     head the two shares and its attention on one text, `picture[query][key]`, which has "tokens"
     rows and columns; "shown" are these tokens. That text is the longest of at most PICTURED tokens,
-    or, where all are longer, the first PICTURED tokens of the shortest. Layers and heads count from
-    1; "both" is the kind of a head that is positional and vertical.
+    or, if all are longer, the first PICTURED tokens of the shortest. Layers and heads count from 1;
+    "both" is the kind of a head that is positional and vertical.
     """
     heads: int = encoder.shape.heads
     whole = _first(examples, heads)
@@ -137,7 +136,7 @@ def attention_heads(
 
 
 def _first(examples: EncodedExamples, heads: int) -> EncodedExamples:
-    """The first units, of whole groups, as examples of their own: those that are not too long."""
+    """The first units, in whole groups, as separate examples, without those that are too long."""
     count = max(1, MOST_TEXTS // examples.together) * examples.together
     units = [
         unit for unit in examples.units[:count] if _weights(len(unit.tokens), heads) <= MOST_WEIGHTS
@@ -151,7 +150,7 @@ def _weights(tokens: int, heads: int) -> int:
 
 
 def _periods(vocabulary: Vocabulary) -> list[int]:
-    """The numbers of the tokens that are a full stop, however the vocabulary marks words."""
+    """The ids of the tokens that are a full stop, however the vocabulary marks words."""
     alone = vocabulary.tokenizer.decode_batch(
         [[number] for number in range(len(vocabulary))], skip_special_tokens=False
     )
@@ -161,7 +160,7 @@ def _periods(vocabulary: Vocabulary) -> list[int]:
 
 
 def _count(encoder: Any, batch: TokenBatch, marks: Tensor, falls: Tensor) -> int:
-    """Adds up where the maxima of a batch fall; returns how many tokens it has."""
+    """Adds the positions of a batch's maxima to the counts; returns its number of tokens."""
 
     def take(layer: int, probabilities: Tensor) -> None:
         falls[:, layer] += _falls(probabilities, batch, marks)
@@ -172,7 +171,7 @@ def _count(encoder: Any, batch: TokenBatch, marks: Tensor, falls: Tensor) -> int
 
 
 def _falls(probabilities: Tensor, batch: TokenBatch, marks: Tensor) -> Tensor:
-    """How many tokens' maxima fall on a neighbour, and on a mark: (2, heads)."""
+    """The number of tokens whose maximum falls on a neighbour, and on a mark: (2, heads)."""
     real = batch.pieces > 0
     at = probabilities.argmax(-1)  # (rows, heads, length)
     here = torch.arange(at.shape[-1], device=at.device)

@@ -1,8 +1,8 @@
-"""How far the encoder sets the classes apart: the vectors that the head reads, in the plane.
+"""How well the encoder separates the classes: the vectors that the head reads, in two dimensions.
 
 t-SNE (van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008), as figure 4 of "Farewell to
-Aimless Large-scale Pretraining" (ISS, arXiv 2305.12816) shows encoders. Neighbours in the plane
-were neighbours; distances between groups, and axes, mean nothing.
+Aimless Large-scale Pretraining" (ISS, arXiv 2305.12816) shows encoders. Neighbours in the picture
+are neighbours in the vector space; distances between groups, and the axes, mean nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 
-MOST, FEWEST = 200, 8  # examples: more take seconds, fewer have no neighbours
+MOST, FEWEST = 200, 8  # examples: more would take seconds, fewer have no neighbours
 TEXT = 160  # characters shown of a text
 PERPLEXITY = 30.0  # of scikit-learn and of most published pictures; less where there are few points
 # half of scikit-learn's: on 500 points the divergence was within 0.3 % of its end by then
@@ -40,11 +40,10 @@ def class_vectors(
 ) -> dict[str, Any] | None:
     """What the report draws: {"labels", "number", "texts", "stages": [{"name", "points"}]}.
 
-    None where there are fewer than FEWEST examples.
+    None with fewer than FEWEST examples.
 
-    `stages` are names and encoders. "labels" are the names of the classes, "number" which of them
-    each example has, "points" (x, y) of each example. Of many examples, MOST that are spread evenly
-    over them are taken.
+    `stages` are names and encoders. "labels" are the names of the classes, "number" the class of
+    each example, "points" its (x, y). Of many examples, MOST spread evenly over them are taken.
     """
     if len(examples) < FEWEST:
         return None
@@ -85,11 +84,11 @@ def vectors_of(
 
 
 def in_the_plane(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The points (examples, 2) of t-SNE, the same each time.
+    """The points (examples, 2) of t-SNE, the same every time.
 
     It starts from the principal components, with a fixed seed, on one thread.
     """
-    # not at the top: they take a second to import, and every command would wait for it
+    # imported here: they take a second, and every command would wait for it
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -97,7 +96,7 @@ def in_the_plane(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.zeros((len(vectors), 2))
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
     tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=SEED, max_iter=STEPS)
-    # sums over threads come out a little otherwise every time, and t-SNE makes much of it
+    # sums over threads differ slightly every time, and t-SNE amplifies that
     with threadpool_limits(1):
         points: NDArray[np.float64] = np.asarray(tsne.fit_transform(vectors), np.float64)
     return points.round(3)

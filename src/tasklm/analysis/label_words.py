@@ -1,4 +1,4 @@
-"""Which words speak for a label, and whether the selection has more of them than the corpus.
+"""The words that indicate a label, and whether the selection has more of them than the corpus.
 
 "Farewell to Aimless Large-scale Pretraining: Influential Subset Selection for Language Model"
 (arXiv 2305.12816), section 6.2 and table 6: words with a high pointwise mutual information with a
@@ -18,19 +18,23 @@ from tasklm.corpus.words import words
 
 SHOWN = 10  # words of a label
 MOST_LABELS = 50  # with the most examples
-LEAST, LEAST_SHARE = 5, 0.001  # examples that must hold a word: so many, and this share of all
+LEAST, LEAST_SHARE = (
+    5,
+    0.001,
+)  # examples that must contain a word: at least this many, and this share
 MILLION = 1e6
 
 
 def label_words(
     texts: Sequence[str], labels: Sequence[str], selected: Iterable[str], corpus: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """For each label the words that speak most for it.
+    """For each label its most indicative words.
 
     [{"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}]
 
     `texts` and `labels` are the training examples. "selected" and "corpus" are occurrences per
-    million words of these texts, "examples" the training examples of the label that hold the word.
+    million words of these texts, "examples" the training examples of the label that contain the
+    word.
     """
     of_label = Counter(labels)
     frequent = sorted(of_label, key=lambda label: (-of_label[label], label))[:MOST_LABELS]
@@ -60,9 +64,9 @@ def _by_label(
 ) -> dict[str, list[tuple[str, float, int]]]:
     """The (word, PMI, examples) of each label, highest PMI first, then those of more examples.
 
-    PMI = ln(p(word, label) / (p(word) · p(label))) over examples: does a text hold the word, and
-    has it the label? A word of one label alone has the highest there can be, −ln p(label), however
-    rare it is; hence the least number of examples.
+    PMI = ln(p(word, label) / (p(word) · p(label))) over examples: does a text contain the word, and
+    does it have the label? A word of only one label has the highest possible value, −ln p(label),
+    however rare it is; hence the minimum number of examples.
     """
     holding: Counter[str] = Counter()
     together: dict[str, Counter[str]] = {label: Counter() for label in of_label}

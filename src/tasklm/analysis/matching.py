@@ -1,4 +1,6 @@
-"""Which words of a selected passage match the task example that asked for it, by BM25's terms."""
+"""The words of a selected passage that match the task example that retrieved it, by
+BM25's terms.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from tasklm.recipe.data_sections import Select
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.terms import Stemmer, stemmer, terms
 
-COMMON = 0.1  # of the passages: terms of more of them tell too little to be shown
-MOST_TEXTS = 1000  # of the task, beside those that asked: to guess the language of stop words from
+COMMON = 0.1  # of the passages: more frequent terms say too little to be shown
+MOST_TEXTS = 1000  # of the task, besides the queries: to guess the language of stop words
 
 
 def matching_words(
@@ -22,11 +24,11 @@ def matching_words(
     task: Sequence[str] = (),
     sample: Iterable[str] = (),
 ) -> list[list[str]]:
-    """For each passage the words shared with the task example that asked for it first, in order.
+    """For each passage the words shared with the first task example that retrieved it, in order.
 
-    They are lower-cased and split as `analyse.words` splits them; each stands once. `task` are
-    texts of the task, `sample` passages of the corpus: terms that more than a tenth of these hold
-    are left out. Stop words, key phrases and stems are as `settings` say.
+    They are lower-cased and split as `analyse.words` splits them; each occurs once. `task` are
+    texts of the task, `sample` passages of the corpus: terms that occur in more than a tenth of
+    these are left out. Stop words, key phrases and stems are as `settings` say.
     """
     stem = stemmer(settings.stemming)
     step = max(1, len(task) // MOST_TEXTS)

@@ -1,4 +1,4 @@
-"""What a finished run left on disk that its pages show: its learning curves."""
+"""The learning curves of a finished run, read from its folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasklm.run_folder import Seed, seed_title, trainings_of
+from tasklm.run_folder import CURVE, Seed, seed_title, trainings_of
 from tasklm.storage.files import read_json
 
 NAMES = {"step": "step", "rate": "learning rate", "dev": "dev score"}
@@ -28,7 +28,7 @@ def curves_of(seeds: Sequence[Seed]) -> list[dict[str, Any]]:
 
 
 def _points(folder: Path, of: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{**of, **_named(point)} for point in read_json(folder / "curve.json")]
+    return [{**of, **_named(point)} for point in read_json(folder / CURVE)]
 
 
 def _named(point: dict[str, float]) -> dict[str, float]:

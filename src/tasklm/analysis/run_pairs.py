@@ -20,14 +20,14 @@ from tasklm.tasks.base import TASKS, Task
 
 
 def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Difference:
-    """The test score of a run less that of another, whose own models have the scores given.
+    """The test score of a run minus that of another, whose own models have the given scores.
 
-    Raises RunError where their predictions on test cannot be paired, which the message explains.
+    Raises RunError, with the reason, if their predictions on test cannot be paired.
     """
     task, ours = _on_test(one, scores[0])
     _, theirs = _on_test(other, scores[1])
     if list(ours.gold) != list(theirs.gold):
-        raise RunError(f"the test labels of {one} and {other} are not the same, in the same order")
+        raise RunError(f"the test labels of {one} and {other} differ or are in another order")
     metric, evaluate = task.metric(scores[0].metric), recipe_of(one).evaluate
     resampling = Resampling(evaluate.bootstrap, evaluate.confidence)
     return paired_difference(
@@ -36,7 +36,7 @@ def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Diff
 
 
 def _on_test(run: Path, scores: Scores) -> tuple[Task, Predicted]:
-    """The task of a finished run, and what its seeds predicted on test."""
+    """The task of a finished run, and its seeds' predictions on test."""
     files = [
         run / "predictions" / f"test-{number}.json"
         for number in range(1, scores.trainings * scores.seeds + 1)
@@ -54,7 +54,7 @@ def _on_test(run: Path, scores: Scores) -> tuple[Task, Predicted]:
     seeds = [[task.label_of(answer) for answer in read_json(path)] for path in files]
     if any(len(labels) != len(gold) for labels in seeds):
         raise RunError(
-            f"{run} has predictions for another number of "
-            f"test examples. Finish the run: tasklm report {run}"
+            f"{run} has predictions for a different number of test examples. Finish the run: "
+            f"tasklm report {run}"
         )
     return task, Predicted(gold, seeds, scores.trainings)

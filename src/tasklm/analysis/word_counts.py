@@ -1,9 +1,10 @@
-"""Which words the selection is about: log-odds against a random sample, with a Dirichlet prior.
+"""The characteristic words of the selection: log-odds against a random sample, with a Dirichlet
+prior.
 
 Monroe, Colaresi and Quinn, "Fightin' Words" (2008), section 3.5.1: the prior is the two texts'
 common word distribution, so rare words need more evidence; words are ranked by log-odds over its
-standard deviation. The sample of a corpus is drawn uniformly, as a random selection is: against
-either one, words are expected to come out the same.
+standard deviation. The sample of a corpus is drawn uniformly, as a random selection is: both should
+give about the same words.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import cache
 
 from tasklm.corpus.words import words
 
-# Scripts written without spaces have no cheap words; their characters stand for them.
+# Scripts without spaces have no cheap word boundaries; single characters stand for words.
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
@@ -28,10 +29,11 @@ def overrepresented(
     prior: float = 1000.0,
     least: int = 5,
 ) -> list[tuple[str, float, int]]:
-    """Up to `count` words (word, log-odds, occurrences) most typical of `selected`, surest first.
+    """Up to `count` words (word, log-odds, occurrences) most typical of `selected`, most
+    significant first.
 
-    `prior` is the number of words the prior weighs as much as; words that occur fewer than `least`
-    times are left out.
+    `prior` is the weight of the prior in words; words that occur fewer than `least` times are left
+    out.
     """
     here, there = counted(selected), counted(sample)
     here_total, there_total = sum(here.values()), sum(there.values())
@@ -56,17 +58,17 @@ def overrepresented(
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """The pattern of one word where its place matters: letters and digits with their vowel signs,
-    or one unspaced character.
+    """The pattern of one word inside a text: letters and digits with their vowel signs, or one
+    unspaced character.
     """
-    # \w leaves out combining marks, which would cut Hindi, Tamil or decomposed é in two
+    # \w excludes combining marks, which would split Hindi, Tamil or decomposed é
     codes = (code for code in range(0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     marks = "".join(f"\\u{code:04x}" for code in codes)
     return re.compile(f"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[\\w{marks}])+")
 
 
 def spans(text: str, wanted: Set[str]) -> list[tuple[int, int]]:
-    """Where words stand in a text, as (start, end); `wanted` is split as by `corpus.words`."""
+    """The positions of words in a text, as (start, end); `wanted` is split as by `corpus.words`."""
     positions: list[tuple[int, int]] = []
     for match in word_pattern().finditer(text):
         own, start = words(match.group()), match.start()

@@ -1,7 +1,7 @@
-"""What an encoder costs: parameters, and FLOPs in two conventions.
+"""The cost of an encoder: parameters, and FLOPs in two conventions.
 
-All of it is arithmetic on the numbers of an encoder; docs/methods/costs.md explains what is
-counted. Two conventions: `EncoderCost.training` is exact (backward = 2 × forward, look-ups free),
+Everything follows from the shape of an encoder; docs/methods/costs.md explains what is counted. Two
+conventions: `EncoderCost.training` is exact (backward = 2 × forward, look-ups free),
 `electra_training` is the ELECTRA paper's.
 """
 
@@ -36,8 +36,7 @@ ARCHITECTURES = {
     "modern": Architecture(biases=False, gated=True, rotary=True, segments=0, shared=False),
     "albert": Architecture(biases=True, gated=False, rotary=False, segments=2, shared=True),
 }
-# published checkpoints are built like these; what modernbert's local layers do not see is computed
-# too
+# published checkpoints are built like these; modernbert's local layers are counted in full
 ARCHITECTURES |= {"roberta": ARCHITECTURES["bert"], "modernbert": ARCHITECTURES["modern"]}
 
 
@@ -59,7 +58,7 @@ class EncoderCost:
     def __post_init__(self) -> None:
         if self.kind not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
-            problem = f"the cost of this encoder is unknown, only that of {known}"
+            problem = f"the cost of this encoder is unknown; known are {known}"
             raise RecipeError(
                 [f"model.encoder = {self.kind!r}: {problem}; add it to tasklm/budget/costs.py"]
             )
@@ -87,7 +86,7 @@ class EncoderCost:
 
     @property
     def distinct_layers(self) -> int:
-        """The number of layers that have weights of their own."""
+        """The number of layers with their own weights."""
         return 1 if self.architecture.shared else self.layers
 
     @property

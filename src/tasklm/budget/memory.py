@@ -1,7 +1,6 @@
 """The memory of a training step, and into how many micro-batches it must be split.
 
-All of it is arithmetic on the numbers of an encoder; docs/methods/costs.md explains what is
-counted.
+Everything follows from the shape of an encoder; docs/methods/costs.md explains what is counted.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def training_bytes(
     """
     if optimiser not in OPTIMISERS:
         raise TrainingError(
-            f"the memory of the optimiser {optimiser!r} is not known. "
+            f"the memory of the optimiser {optimiser!r} is unknown. "
             f"Choose from {', '.join(OPTIMISERS)}."
         )
     computing, tokens = Computing(**computed), micro_batch_tokens
@@ -223,7 +222,7 @@ def micro_batch_for(rows: int, bytes_of: Callable[[int], float], free_bytes: flo
     if bytes_of(1) > allowed:
         raise TrainingError(
             f"one row needs {bytes_of(1) / 1e9:.2f} GB of memory, "
-            f"and {allowed / 1e9:.2f} GB may be used. "
+            f"but only {allowed / 1e9:.2f} GB may be used. "
             "Choose a smaller model (--model.size) or shorter rows (--tokens.length)."
         )
     fits, too_many = 1, rows + 1
@@ -237,7 +236,7 @@ def micro_batch_for(rows: int, bytes_of: Callable[[int], float], free_bytes: flo
 
 
 def describe(cost: EncoderCost, length: int, memory: MemoryCost | None = None) -> str:
-    """One line for people: weights, FLOPs and, where given, memory."""
+    """A readable line: weights, FLOPs and, if given, memory."""
     per_token = 3 * cost.forward_per_token(length) / 1e9
     words = [
         f"{cost.kind}, {cost.layers} × {cost.width}",

@@ -12,8 +12,8 @@ PACKED = (*COMPRESSED, ".parquet")  # endings of compressed files
 
 
 def reading_minutes(paths: Sequence[str]) -> float:
-    """Minutes of a budget that leave time to train beside reading all that paths, folders and globs
-    name.
+    """Minutes of a budget that leave time to train in addition to reading all given paths, folders
+    and globs.
     """
     sizes = [(path.suffix.lower() in PACKED, path.stat().st_size) for path in find_files(paths)]
     packed = sum(size for is_packed, size in sizes if is_packed)

@@ -1,8 +1,6 @@
-"""From minutes or FLOPs to numbers: size, K, passages, batch, steps. What an encoder costs stands
-in budget/costs.py.
-
-Each rule stands beside its reason. All of it is arithmetic: speeds are measured elsewhere and
-handed in.
+"""From minutes or FLOPs to settings: size, K, passages, batch, steps. For the cost of an encoder
+see budget/costs.py. Each rule comes with its reason. Everything is arithmetic: speeds are measured
+elsewhere and passed in.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ FEW_EXAMPLES, FEW_PER_STEP = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run decided before selection, with the reasons for a person to read."""
+    """The decisions of a run before selection, with readable reasons."""
 
     size: str
     k: int
@@ -73,7 +71,7 @@ class Plan:
     reasons: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values."""
+        """The plan as plain values."""
         return asdict(self)
 
     @classmethod
@@ -83,16 +81,14 @@ class Plan:
 
 
 def minutes_to_read(plain: int, compressed: int) -> float:
-    """Minutes of a budget that leave time to train beside reading and searching so many bytes of
-    text.
+    """Minutes of a budget that leave time to train in addition to reading and searching
+    some text.
     """
     return (plain + COMPRESSION * compressed) / BYTES_PER_SECOND / READING_SHARE / 60
 
 
 def words_for_vectors(minutes: float | None) -> int:
-    """Words of a corpus that word vectors are counted in; 0 where the minutes
-    are too few for them.
-    """
+    """Words of a corpus to count word vectors in; 0 if the minutes are too few."""
     if minutes is None:
         return USUAL_WORDS
     words = int(60 * minutes * VECTORS_SHARE * WORDS_PER_SECOND)
@@ -100,9 +96,7 @@ def words_for_vectors(minutes: float | None) -> int:
 
 
 def row_length(words: Sequence[int], most: int) -> int:
-    """Tokens of a row, a power of two up to `most`, for texts of so many words: 19 of 20 fit into
-    one.
-    """
+    """Tokens per row, a power of two up to `most`, so that 19 of 20 texts of these lengths fit."""
     usual = sorted(words)[int(0.95 * (len(words) - 1))] if words else 0
     length = SHORTEST_LENGTH
     while length < most and TOKENS_PER_RARE_WORD * usual + 2 > length:
@@ -111,15 +105,15 @@ def row_length(words: Sequence[int], most: int) -> int:
 
 
 def default_k(examples: int) -> int:
-    """Returns K by the rule of TLM: many examples need few passages each."""
+    """K by the rule of TLM: many examples need few passages each."""
     if examples > 100_000:
         return 50
     return 500 if examples >= 5_000 else 5_000
 
 
 def tokens_per_parameter(counted: bool) -> int:
-    """How many tokens a weight of the layers should see; of a model that begins with counts of its
-    text, fewer.
+    """How many tokens a weight of the layers should see; fewer for a model that starts from counts
+    of its text.
     """
     return TOKENS_PER_COUNTED_PARAMETER if counted else TOKENS_PER_PARAMETER
 
@@ -129,10 +123,9 @@ def choose_size(
 ) -> tuple[str, float]:
     """The largest size that the budget trains on enough tokens, and how many tokens that is.
 
-    `enough(size)` says how many a size should read and `tokens_read(size)` how many the budget
-    reads at it; sizes come smallest first. When even the smallest sees too few, it is taken all the
-    same. A size is measured only where the one before it reads enough for it: larger ones read
-    fewer.
+    `enough(size)` is how many a size should read and `tokens_read(size)` how many the budget reads
+    at it; sizes come smallest first. If even the smallest reads too few, it is taken anyway. A size
+    is measured only if the one before it reads enough for it: larger ones read fewer.
     """
     best, read = sizes[0], tokens_read(sizes[0])
     for size in sizes[1:]:
@@ -162,8 +155,8 @@ def passages_for(tokens: float, words_per_passage: float) -> int:
 
 
 def rho1_for(steps: int, batch: int, examples: int) -> int:
-    """Returns external batches per internal one so that stage 1 passes about TASK_EPOCHS times over
-    the task.
+    """External batches per internal one, so that stage 1 passes about TASK_EPOCHS times over the
+    task.
     """
     internal = max(1.0, TASK_EPOCHS * examples / batch)
     return max(1, min(999, round(steps / internal) - 1))
@@ -192,8 +185,8 @@ def steps_for_flops(
 
 
 def epochs_for(examples: int, batch: int) -> int:
-    """Returns passes over the task in stage 2, between 3 and 30: about FINETUNE_STEPS steps, of
-    smaller batches more by the root.
+    """Passes over the task in stage 2, between 3 and 30: about FINETUNE_STEPS steps, more with
+    smaller batches by the square root.
     """
     steps = FINETUNE_STEPS * math.sqrt(PAPERS_BATCH / batch)
     return max(3, min(30, round(steps * batch / max(1, examples))))
@@ -202,8 +195,8 @@ def epochs_for(examples: int, batch: int) -> int:
 def tunings_for(
     epochs: int, epoch_seconds: float, seconds: float, seeds: int | None
 ) -> tuple[int, int]:
-    """Seeds and epochs of stage 2 in the seconds left: one seed gets its
-    epochs before others come.
+    """Seeds and epochs of stage 2 in the seconds left: one seed gets all its epochs before others
+    are added.
     """
     if seeds is None:
         seeds = USUAL_SEEDS if USUAL_SEEDS * epochs * epoch_seconds <= STAGE2_SHARE * seconds else 1
@@ -211,8 +204,8 @@ def tunings_for(
 
 
 def stage2_batch(examples: int, shallow: bool) -> int:
-    """Returns examples per step of stage 2: the papers' number, or few where a model of few layers
-    has few examples.
+    """Examples per step of stage 2: the papers' number, or few if a model of few layers has few
+    examples.
     """
     return FEW_PER_STEP if shallow and examples < FEW_EXAMPLES else PAPERS_BATCH
 

@@ -170,15 +170,15 @@ def check(
         typer.Option(
             "--influence",
             help=(
-                "List the training examples of a finished run "
-                "(in place of TRAIN) whose labels may be wrong."
+                "List probably mislabelled training examples of a finished run (given instead of "
+                "TRAIN)."
             ),
         ),
     ] = False,
     files: Annotated[
         bool,
         typer.Option(
-            "--files", help="Look for damaged files in a run or a model (in place of TRAIN)."
+            "--files", help="List damaged files of a run or a model (given instead of TRAIN)."
         ),
     ] = False,
     top: Annotated[int, typer.Option(help="With --influence: examples to show.", min=1)] = 20,
@@ -195,7 +195,7 @@ def check(
     """
     if influence or files:
         if any((context.args, corpus, dev, test, recipe, text_column, label_column)):
-            problem = "check --influence and --files read the run itself"
+            problem = "check --influence and --files take their data from the run"
             raise RecipeError([f"{problem}; the only other options are --top and --json"])
         if files:
             scrub(Path(train), as_json)
@@ -224,7 +224,7 @@ def forecast(
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     seconds: Annotated[
-        float, typer.Option(help="Time for the fits, about; at most 120.")
+        float, typer.Option(help="Approximate time for fitting; at most 120.")
     ] = DEFAULT_SECONDS,
     as_json: Json = False,
 ) -> None:
@@ -241,7 +241,7 @@ def forecast(
 
 
 def _fit_words(train: str, corpus: list[str], options: dict[str, Any]) -> list[str]:
-    """The words of a `fit` with the same data."""
+    """The arguments of a `fit` with the same data."""
     words = ["tasklm", "fit", train]
     for path in corpus:
         words += ["--corpus", path]
@@ -257,7 +257,7 @@ def _step(name: str, what: str) -> None:
     ) -> None:
         run_until(name, context.args, folder, as_json, verbose)
 
-    before = "Steps that come before are run if needed."
+    before = "Runs the preceding steps if needed."
     step.__doc__ = f"{what}\n\n    {before}\n\n    Example: tasklm {name} runs/first\n    "
     app.command(name=name, context_settings=EXTRA)(step)
 
@@ -268,14 +268,14 @@ def select_passages(
     folder: RunFolder,
     explain: Annotated[
         str | None,
-        typer.Option(help="Show why the passage with this id was selected, in place of selecting."),
+        typer.Option(help="Show why the passage with this id was selected, instead of selecting."),
     ] = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Select the passages that matter for the task.
 
-    Steps that come before are run if needed.
+    Runs the preceding steps if needed.
 
     Example: tasklm select runs/first --explain 0f3a…
     """
@@ -294,30 +294,30 @@ _step("evaluate", "Score the model and the baselines.")
 @app.command(context_settings=EXTRA)
 def report(
     words: Annotated[
-        list[str], typer.Argument(help="Run folder; several are compared.", metavar="FOLDER...")
+        list[str], typer.Argument(help="Run folder, or several to compare.", metavar="FOLDER...")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Page that compares several runs; by default runs-compared.html."),
+        typer.Option(help="Comparison page of several runs; by default runs-compared.html."),
     ] = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Write the report of a run, or compare several runs.
 
-    Steps that come before are run if needed. Several finished runs are compared on one page.
+    Runs the preceding steps if needed. Several finished runs are compared on one page.
 
     Example: tasklm report runs/first
 
     Example: tasklm report runs/first runs/second --out compared.html
     """
-    # options of the recipe come last
+    # recipe options come last
     folders = [Path(word) for word in takewhile(lambda word: not word.startswith("--"), words)]
     options = words[len(folders) :]
     if len(folders) == 1 and out is None:
         run_until("report", options, folders[0], as_json, verbose)
     elif len(folders) < 2 or options:
-        problem = "report takes one run folder and options of the recipe"
+        problem = "report takes one run folder and recipe options"
         raise RecipeError([f"{problem}, or several run folders and --out"])
     else:
         compare(folders, out or Path("runs-compared.html"), as_json)
@@ -332,8 +332,7 @@ def predict(
         str,
         typer.Argument(
             help=(
-                "A text, a file (CSV, TSV, JSONL, Parquet, "
-                "or plain text by the line), or - for stdin."
+                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), or - for stdin."
             )
         ),
     ] = "-",
@@ -365,9 +364,7 @@ app.command()(watch)
 @app.command()
 def demo(
     out: Out = Path("runs/demo"),
-    data: Annotated[Path, typer.Option(help="Where the data set is written.")] = Path(
-        "runs/demo-data"
-    ),
+    data: Annotated[Path, typer.Option(help="Folder for the data set.")] = Path("runs/demo-data"),
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -382,7 +379,7 @@ def demo(
 
 
 def main() -> None:
-    """Runs the command line; errors are told in words, without a traceback."""
+    """Runs the command line; errors end in a message, without a traceback."""
     guarded(app, screen)
 
 

@@ -21,7 +21,7 @@ screen = Console(stderr=True)
 
 
 def audit(recipe: Recipe, out: Path, as_json: bool) -> None:
-    """Shows what is wrong with the data; exits with 1 where there are errors."""
+    """Shows the problems of the data; exits with 1 if there are errors."""
     from tasklm.pipeline.flow import check
     from tasklm.storage.files import require_own
 
@@ -37,7 +37,7 @@ def audit(recipe: Recipe, out: Path, as_json: bool) -> None:
 
 
 def scrub(folder: Path, as_json: bool) -> None:
-    """Shows which files of a run or a model are damaged; exits with 1 where there are any."""
+    """Lists the damaged files of a run or a model; exits with 1 if there are any."""
     from tasklm.pipeline.file_check import check_files
 
     result = check_files(folder, Tracker(screen))

@@ -16,12 +16,12 @@ from tasklm.console.terminal import say, say_command
 from tasklm.storage.json_lines import json_line
 from tasklm.tracking import Tracker
 
-if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.influence.explanation import Explanation, Push, Pushes
     from tasklm.influence.selection_reasons import InfluenceReasons
 
 screen = Console(stderr=True)
-MOST_WORDS = 8  # in common, that are shown and marked
+MOST_WORDS = 8  # shared words that are listed and marked
 MOST_TEXT = 300  # characters of a text that are shown
 
 
@@ -31,21 +31,20 @@ def explain(
         str,
         typer.Argument(
             help=(
-                "The text whose prediction is to be "
-                "explained, or a JSON object with the columns of train."
+                "The text to explain the prediction of, or a JSON object with the columns of train."
             )
         ),
     ],
     top: Annotated[
-        int, typer.Option(help="Examples, and passages, to show on each side.", min=1)
+        int, typer.Option(help="Examples and passages to show on each side.", min=1)
     ] = 5,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, with whole texts.")
+        bool, typer.Option("--json", help="Print the result as JSON, with full texts.")
     ] = False,
 ) -> None:
     """Show the training texts behind a prediction.
 
-    Which training examples and selected passages spoke for it and against it
+    Lists the training examples and selected passages that support it and that speak against it
     (docs/methods/explain.md).
 
     Example: tasklm explain runs/first "a text to classify" --top 3
@@ -72,18 +71,18 @@ def _show(explanation: Explanation) -> None:
 
 def _show_side(out: Console, pushes: Pushes, kind: str, label: str) -> None:
     read = f"{pushes.compared:,} of {pushes.in_all:,} compared"
-    for side, word in ((pushes.pushed_for, "for"), (pushes.pushed_against, "against")):
+    for side, word in ((pushes.pushed_for, "support"), (pushes.pushed_against, "speak against")):
         out.print()
         if not side:
-            say(out, f"no {kind} pushed {word} {label} ({read})")
+            say(out, f"no {kind} {word} {label} ({read})")
             continue
-        say(out, f"{kind} that pushed {word} {label} ({read}):", style="bold")
+        say(out, f"{kind} that {word} {label} ({read}):", style="bold")
         for push in side:
             say_entry(out, f"{push.score:+.3f}", _marked(push), _about(push))
 
 
 def say_entry(out: Console, number: str, text: Text, about: str) -> None:
-    """Prints a text of the data behind a number, and what is known of it on the line below."""
+    """Prints a text from the data after a number, with details on the line below."""
     if not out.is_terminal:
         say(out, f"{number:>6}  {text.plain}\n        {about}")
         return
@@ -96,14 +95,14 @@ def say_entry(out: Console, number: str, text: Text, about: str) -> None:
 
 
 def _about(push: Push) -> str:
-    """Label and place of a text, and the words that it shares with the one that was asked about."""
-    label = [] if push.label is None else [f"is {push.label}"]
-    shared = [f"in common: {', '.join(push.shared[:MOST_WORDS])}"] if push.shared else []
+    """Label and source of a text, and the words that it shares with the query."""
+    label = [] if push.label is None else [f"labelled {push.label}"]
+    shared = [f"shared words: {', '.join(push.shared[:MOST_WORDS])}"] if push.shared else []
     return "; ".join([*label, _place(push), *shared])
 
 
 def _marked(push: Push) -> Text:
-    """The text, shortened, with the words in common marked."""
+    """The shortened text with the shared words marked."""
     from tasklm.analysis.word_counts import spans
 
     line = shortened(push.text, MOST_TEXT)
@@ -114,7 +113,7 @@ def _marked(push: Push) -> Text:
 
 
 def _place(push: Push) -> str:
-    """Where the text stands; of a training file its name is enough."""
+    """Where the text comes from; for a training file the name is enough."""
     return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
 
 
@@ -125,7 +124,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def check_labels(run: Path, top: int, as_json: bool) -> None:
-    """Shows the training examples of a run that the others speak against."""
+    """Shows the training examples of a run that are probably mislabelled."""
     from tasklm.pipeline.search import suspicious_labels
 
     suspects, path = suspicious_labels(run, Tracker(screen))
@@ -134,17 +133,17 @@ def check_labels(run: Path, top: int, as_json: bool) -> None:
         return
     out = Console()
     for one in suspects[:top]:
-        labels = f"labelled {one.label}, the others say {one.suggested}"
+        labels = f"labelled {one.label}, similar examples suggest {one.suggested}"
         about = f"line {one.line:,}; {labels}; score {one.score:.2f}"
         say_entry(out, f"{one.rank:,}.", Text(shortened(one.text, 200)), about)
     out.print()
     count = min(top, len(suspects))
-    say(out, f"{len(suspects):,} training examples may be mislabelled; {count:,} are shown")
+    say(out, f"{len(suspects):,} training examples may be mislabelled; showing {count:,}")
     say_command(out, str(path), "all")
 
 
 def show_influence(out: Console, reasons: InfluenceReasons) -> None:
-    """Prints which task batches asked for a passage, with which influence, and where it stood among
+    """Prints the task batches that a passage helps most, its influence on them, and its rank among
     the candidates.
     """
     batches = f"{reasons.batches_in_all:,} batches of {reasons.split} examples"

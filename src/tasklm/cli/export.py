@@ -12,14 +12,14 @@ from rich.console import Console
 
 from tasklm.console.terminal import say
 
-if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.export.record import Exported
 
 
 def export(
     where: Annotated[Path, typer.Argument(help="Run folder, or a folder with a model.")],
     to: Annotated[
-        str, typer.Option("--to", help="hf (transformers), onnx, or onnx-int8 (weights of 8 bits).")
+        str, typer.Option("--to", help="hf (transformers), onnx, or onnx-int8 (8-bit weights).")
     ],
     out: Annotated[
         Path | None, typer.Option(help="New or empty folder; by default exports/NAME-FORMAT.")
@@ -28,19 +28,17 @@ def export(
         float | None,
         typer.Option(
             help=(
-                "Most megabytes of the file with the weights; "
-                "of the ONNX weights that fit, those that lose least."
+                "Size limit of the weights file in MB; picks the ONNX precision that fits and "
+                "loses least."
             ),
             min=0.001,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Export a model to transformers or ONNX.
 
-    Its tokenizer and a model card come with it (docs/how-to/export.md).
+    Also writes the tokenizer and a model card (docs/how-to/export.md).
 
     Example: tasklm export runs/first --to hf --out my-model
 
@@ -66,7 +64,8 @@ def _lines(exported: Exported, folder: Path) -> list[str]:
     ]
     if exported.max_difference is not None:
         lines.append(
-            f"largest difference to PyTorch's logits, on random rows: {exported.max_difference:.1e}"
+            "largest difference from PyTorch's logits on random inputs: "
+            f"{exported.max_difference:.1e}"
         )
     if exported.dev is not None:
         before, after = 100 * exported.dev["model"], 100 * exported.dev["exported"]
@@ -77,7 +76,7 @@ def _lines(exported: Exported, folder: Path) -> list[str]:
         )
     elif exported.weights != "fp32":
         lines.append(
-            "the loss of score was not measured: "
-            "a model by itself has no dev examples; give the run folder to measure it"
+            "the change in score was not measured: a model alone has no dev examples; give the "
+            "run folder to measure it"
         )
-    return [*lines, f"the model card, {folder / 'README.md'}, has a licence for you to fill in"]
+    return [*lines, f"please fill in the licence in the model card, {folder / 'README.md'}"]

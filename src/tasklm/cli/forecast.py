@@ -11,7 +11,7 @@ from tasklm.console.terminal import say
 from tasklm.storage.json_lines import json_line
 from tasklm.tracking import Tracker
 
-if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.recipe.schema import Recipe
 
 screen = Console(stderr=True)
@@ -19,8 +19,8 @@ DEFAULT_SECONDS = 60.0
 
 
 def show_forecast(recipe: Recipe, seconds: float, as_json: bool) -> None:
-    """Makes the forecast of a recipe and prints it as a table with notes, or as JSON."""
-    with Tracker(screen).progress("fitting linear models to parts of train"):
+    """Forecasts the score of a recipe and prints it as a table with notes, or as JSON."""
+    with Tracker(screen).progress("fitting linear models to subsets of train"):
         from tasklm.forecasting.forecast import forecast
         from tasklm.forecasting.lines import notes, table
 

@@ -1,8 +1,8 @@
-"""How the command line ends when something goes wrong: in words, never in a traceback.
+"""How the command line ends when something goes wrong: with a message, never a traceback.
 
-What tasklm foresees are its own errors, whose texts say the way out. What the system lacks (memory,
-threads, names that no file can have) is told likewise. Whatever else escapes is told in one line,
-with the path of a file that holds the traceback.
+Expected problems are tasklm's own errors, which name the remedy. Lack of system resources (memory,
+threads, valid file names) is reported the same way. Anything else is reported in one line, with the
+path of a file that holds the traceback.
 """
 
 from __future__ import annotations
@@ -27,34 +27,31 @@ from tasklm.errors import TaskLMError
 from tasklm.storage.safe_reading import is_whole
 
 REFUSED, UNFORESEEN, STOPPED = 2, 1, 130  # exit codes
-MOST_WORDS = 300  # characters of an error that nobody wrote for people
-_LESS = (
-    "Close other programs, or ask for less: model.size, train.batch, tokens.length, select.memory."
-)
+MOST_WORDS = 300  # characters of an error message that was not written for users
+_LESS = "Close other programs, or lower model.size, train.batch, tokens.length or select.memory."
 _NAMES = "Give another path."
 _NO_MEMORY = ("allocate memory", "not enough memory", "bad_alloc", "failed to map segment")
-_SYSTEM = {  # errors of the system → the way out
+_SYSTEM = {  # system errors → the remedy
     errno.ENAMETOOLONG: _NAMES,
-    errno.ELOOP: "Remove the link that leads in a circle.",
+    errno.ELOOP: "Remove the circular link.",
     errno.EACCES: "Check the permissions.",
     errno.EPERM: "Check the permissions.",
     errno.EROFS: "Choose another folder.",
     errno.ENOSPC: "Free some space.",
     errno.EDQUOT: "Free some space.",
     errno.EIO: "Check the disk.",
-    errno.EMFILE: "Raise the limit of open files: ulimit -n.",
+    errno.EMFILE: "Raise the limit on open files: ulimit -n.",
     errno.ENFILE: "Close other programs.",
     errno.ENOMEM: _LESS,
 }
 
 
 class EndedTooEarly(RuntimeError):
-    """A file or an input ended where more was expected; typer would print "Aborted!" for Python's
-    own error."""
+    """A file or an input ended too early; for Python's own error typer would print "Aborted!"."""
 
 
 class Verbs(TyperGroup):
-    """The verbs, without typer's own words for an input that ends too early."""
+    """The verbs, without typer's own message for an input that ends too early."""
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb."""
@@ -68,8 +65,7 @@ class Verbs(TyperGroup):
 
 @contextmanager
 def traceback_in(folder: Path) -> Iterator[None]:
-    """Has the traceback of an unforeseen error inside written into a run folder, if there is one by
-    then."""
+    """Writes the traceback of an unexpected error inside to the run folder, if there is one."""
     try:
         yield
     except BaseException as error:
@@ -78,8 +74,8 @@ def traceback_in(folder: Path) -> Iterator[None]:
 
 
 def guarded(app: Callable[[], Any], screen: Console) -> None:
-    """Runs the command line; whatever goes wrong is told in words, and in the exit code."""
-    # a terminal that cannot show a character shows its number
+    """Runs the command line; problems end in a message and an exit code."""
+    # a terminal that cannot show a character shows its code
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -94,7 +90,7 @@ def guarded(app: Callable[[], Any], screen: Console) -> None:
         sys.exit(STOPPED)
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # panics of libraries in Rust are no Exception
+    except BaseException as error:  # panics of Rust libraries are not Exceptions
         if (words := system_words(error)) is not None:
             _tell(screen, words)
             sys.exit(REFUSED)
@@ -103,41 +99,38 @@ def guarded(app: Callable[[], Any], screen: Console) -> None:
 
 
 def _tell(screen: Console, words: str) -> None:
-    # soft_wrap: a path must stay whole to be copied
+    # soft_wrap: a path must stay in one piece to be copied
     screen.print(f"error: {words}", style="bold red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _require_text(words: list[str]) -> None:
-    """Raises TaskLMError where the command line holds bytes that are no UTF-8."""
+    """Raises TaskLMError if the command line is not valid UTF-8."""
     for word in words:
         if not is_whole(word):
             printable = word.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
-            remedy = (
-                "Give files another name; a text in "
-                "another encoding must be turned into UTF-8 first."
-            )
+            remedy = "Rename the file, or convert the text to UTF-8 first."
             raise TaskLMError(f"'{printable}' on the command line is not UTF-8. {remedy}")
 
 
 def system_words(error: BaseException) -> str | None:
-    """What the system lacks and the way out; None for other errors."""
+    """The resource that the system lacks, with the remedy; None for other errors."""
     text = str(error).partition("\n")[0][:MOST_WORDS]
     of_a_gpu = type(error).__name__  # PyTorch's classes, which are not imported here
     if of_a_gpu == "OutOfMemoryError" or (
         of_a_gpu == "AcceleratorError" and "out of memory" in text
     ):
-        return f"the GPU's memory is not enough ({text.partition('. ')[0]}). {_LESS}"
+        return f"out of GPU memory ({text.partition('. ')[0]}). {_LESS}"
     if of_a_gpu == "AcceleratorError":
         return (
             f"the GPU failed ({text}). Run the same command "
-            f"again: training goes on from its last checkpoint."
+            f"again: training continues from its last checkpoint."
         )
     if lacks_memory(error):
-        return f"the memory is not enough{f' ({text})' if text else ''}. {_LESS}"
+        return f"out of memory{f' ({text})' if text else ''}. {_LESS}"
     if isinstance(error, RuntimeError) and "start new thread" in text:
         return (
-            f"the system starts no more threads ({text}). "
-            f"Set hardware.threads to fewer, or close other programs."
+            f"the system cannot start more threads ({text}). Lower hardware.threads, or close "
+            "other programs."
         )
     if isinstance(error, OSError) and error.errno in _SYSTEM:
         file = "" if error.filename is None else f"{_shortened(str(error.filename))}: "
@@ -146,8 +139,7 @@ def system_words(error: BaseException) -> str | None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, comes from a lack of memory, in the words of
-    any library."""
+    """Whether an error or its cause is a lack of memory, in the wording of any library."""
     if isinstance(error, MemoryError):
         return True
     says_so = isinstance(error, RuntimeError | OSError | ImportError) and any(
@@ -163,28 +155,26 @@ def _shortened(text: str) -> str:
 
 
 def unforeseen_words(error: BaseException, file: Path | None) -> str:
-    """One line on an error that nobody foresaw, and where its traceback is."""
+    """One line about an unexpected error, with the path of its traceback."""
     text = " ".join(str(error).split())[:MOST_WORDS]
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     where = "its traceback could not be written" if file is None else f"the traceback is in {file}"
-    return f"something unforeseen happened ({what}); {where}. Please report it, with that file."
+    return f"unexpected error ({what}); {where}. Please report it, with that file."
 
 
 def write_traceback(error: BaseException) -> Path | None:
-    """Writes the traceback into the run folder, or into the temporary folder; returns the file,
-    None where neither can be written."""
+    """The file with the traceback, in the run folder or the temporary folder; None if neither is
+    writable.
+    """
     lines = [
         f"tasklm {tasklm.__version__}, Python {platform.python_version()}, {platform.platform()}\n",
         f"command: {' '.join(map(ascii, sys.argv))}\n\n",
     ]
     try:
         lines += traceback.format_exception(error)
-    except Exception as other:  # an error whose own text cannot be had
+    except Exception as other:  # an error whose own text cannot be read
         lines += [
-            (
-                f"{type(error).__name__}; its traceback "
-                f"cannot be written down: {type(other).__name__}\n"
-            )
+            (f"{type(error).__name__}; its traceback cannot be formatted: {type(other).__name__}\n")
         ]
     content = "".join(lines).encode("utf-8", "backslashreplace")
     run = vars(error).get("run_folder")

@@ -1,4 +1,4 @@
-"""The options that several verbs share, and those that are keys of the recipe."""
+"""The options that several verbs share, and the recipe keys given as options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}  # keys of th
 Train = Annotated[
     str,
     typer.Argument(
-        help="Labelled file: CSV, TSV, JSONL, Parquet (.gz, .zst), or a folder per label."
+        help="Labelled file (CSV, TSV, JSONL, Parquet; .gz, .zst), or one folder per label."
     ),
 ]
 Corpus = Annotated[
@@ -35,7 +35,7 @@ Memory = Annotated[str | None, typer.Option(help="Memory limit for selection, su
 Engine = Annotated[str | None, typer.Option(help="Search engine: local, spark or elastic.")]
 Master = Annotated[
     str | None,
-    typer.Option(help="Spark's master, with --engine spark: local[2], spark://host:7077, yarn …"),
+    typer.Option(help="Spark master for --engine spark: local[2], spark://host:7077, yarn …"),
 ]
 Compare = Annotated[
     str | None,
@@ -58,7 +58,7 @@ def overrides_of(extra: list[str], **named: Any) -> dict[str, Any]:
         word = words.pop(0)
         if not word.startswith("--"):
             problems.append(
-                f"do not know what to do with {word!r}; options look like --section.key value"
+                f"unexpected argument {word!r}; recipe options look like --section.key value"
             )
             continue
         name, equals, value = word[2:].partition("=")
@@ -79,6 +79,6 @@ def data_options(
     text_column: str | None,
     label_column: str | None,
 ) -> dict[str, Any]:
-    """The options that say where the data is, under the names that `overrides_of` takes."""
+    """The data options, under the names that `overrides_of` takes."""
     files = {"data__train": train, "data__corpus": corpus, "data__dev": dev, "data__test": test}
     return {**files, "data__text_column": text_column, "data__label_column": label_column}

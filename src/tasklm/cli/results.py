@@ -1,4 +1,4 @@
-"""What the verbs that run the flow print at their end: scores, verdict, and what to type next."""
+"""The output at the end of a run: scores, verdict, and the next command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tasklm.console.terminal import say, say_command
 
-if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.evaluate.scores import Scores
     from tasklm.recipe.schema import Recipe
     from tasklm.tasks.examples import Finding
@@ -47,7 +47,7 @@ def show_scores(
 
 
 def show_step_done(console: Console, step: str, out: Path) -> None:
-    """Says that a step by itself is done, and which command does the next one."""
+    """Reports that a single step is done, and the command for the next one."""
     say(console, f"{step}, in {out}", "done")
     show_next(console, _after(step, out))
 
@@ -58,14 +58,14 @@ def show_next(console: Console, words: Sequence[str]) -> None:
 
 
 def _after(step: str, out: Path) -> list[str]:
-    """The command that does the step after one."""
+    """The command for the step after this one."""
     from tasklm.pipeline.flow import STEPS
 
     return ["tasklm", STEPS[STEPS.index(step) + 1], str(out)]
 
 
 def _something_to_predict(recipe: Recipe, out: Path) -> str:
-    """A text where the model answers about one, else a file that it can read."""
+    """A text if the model takes single texts, else a file that it can read."""
     from tasklm.errors import DataError
     from tasklm.run_folder import MODEL, recipe_of
     from tasklm.storage.files import read_json
@@ -81,7 +81,7 @@ def _something_to_predict(recipe: Recipe, out: Path) -> str:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Prints the audit: errors first, then warnings, then what is well."""
+    """Prints the audit: errors first, then warnings, then passed checks."""
     console, levels = Console(), ("error", "warning", "ok")
     for finding in sorted(findings, key=lambda finding: levels.index(finding.level)):
         examples = "".join(f"\n· {example}" for example in finding.examples)
@@ -97,4 +97,4 @@ def show_findings(findings: Sequence[Finding]) -> None:
         sum(finding.level == level for finding in findings) for level in levels
     )
     console.print()
-    say(console, f"{errors} errors, {warnings} warnings, {fine} checks without a finding")
+    say(console, f"{errors} errors, {warnings} warnings, {fine} checks passed")

@@ -1,4 +1,4 @@
-"""How the verbs run the flow, whole or as far as a step."""
+"""How the verbs run the flow, completely or up to a step."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ screen = Console(stderr=True)
 
 
 def load_recipe(path: Path | None, overrides: dict[str, Any]) -> Any:
-    """The recipe of a file, or the usual one, with what the command line says."""
+    """The recipe from a file, or the default one, with the command line's overrides."""
     from tasklm.recipe.toml import load
 
     return load(path, overrides)
 
 
 def new_tracker(verbose: bool) -> Tracker:
-    """What tells the person how a run goes; of the processes of `torchrun` one speaks."""
+    """The tracker of a run; under `torchrun` only the first process prints."""
     speaks = os.environ.get("RANK", "0") == "0"
     return Tracker(screen if speaks else None, verbose=verbose)
 
@@ -42,7 +42,7 @@ def run_flow(
     until: str | None = None,
     watching: bool = False,
 ) -> None:
-    """Does everything in a new folder or in that of a run, or in the latter as far as `until`."""
+    """Runs everything in a new or existing run folder, or an existing one up to `until`."""
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.device.ranks import first_of_all
         from tasklm.pipeline.flow import fit as run_pipeline
@@ -53,10 +53,10 @@ def run_flow(
     try:
         with traceback_in(out), watched(out, watching and first_of_all()):
             scores = run_pipeline(recipe, out, tracker, until or "report")
-    except KeyboardInterrupt:  # here, since typer ends the process without a word
-        say(screen, "the same command goes on from here", "stopped", "yellow")
+    except KeyboardInterrupt:  # here, because typer would end the process silently
+        say(screen, "run the same command to continue", "stopped", "yellow")
         raise typer.Exit(130) from None
-    if not first_of_all():  # of several processes one speaks
+    if not first_of_all():  # only one of several processes prints
         return
     if scores is not None:
         show_scores(scores, recipe, out, as_json, tracker.verbose, until in (None, "report"))
@@ -65,7 +65,7 @@ def run_flow(
 
 
 def run_until(name: str, options: list[str], folder: Path, as_json: bool, verbose: bool) -> None:
-    """Does what is left of a run up to a step."""
+    """Runs the remaining steps of a run, up to the given one."""
     if not is_run(folder):
         problem = f"{folder} is not a run folder (no recipe.toml)"
         raise RecipeError([f"{problem}; start one with: tasklm fit … --out {folder}"])

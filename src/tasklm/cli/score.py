@@ -15,7 +15,7 @@ from tasklm.errors import RecipeError
 from tasklm.storage.json_lines import json_line
 from tasklm.tracking import Tracker
 
-if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.evaluate.likelihood import Likelihood, Scorer
     from tasklm.evaluate.reranking import CandidateList
 
@@ -29,7 +29,7 @@ RunFolder = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Write the JSON lines to this file, in place of standard output."),
+    typer.Option(help="Write the JSON lines to this file instead of standard output."),
 ]
 
 
@@ -38,21 +38,20 @@ def score(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Texts: plain text by the line, or a table (CSV, TSV, JSONL, Parquet)."
+            help="Texts: plain text, one per line, or a table (CSV, TSV, JSONL, Parquet)."
         ),
     ],
     out: Out = None,
     text_column: Annotated[str | None, typer.Option(help="Column with the text.")] = None,
     per_token: Annotated[
-        bool, typer.Option("--per-token", help="Also give every token with its score.")
+        bool, typer.Option("--per-token", help="Also list every token with its score.")
     ] = False,
 ) -> None:
     """Score texts by their likelihood.
 
     The score is the pseudo-log-likelihood, the sum of log p(token | the other tokens): one JSON
-    object per text.
-    Larger (nearer to 0) is more likely. Texts longer than the model's rows are cut into windows and
-    summed.
+    object per text. Higher (closer to 0) is more likely. Texts longer than the model's rows are
+    split into windows, and the window scores are summed.
 
     Example: tasklm score runs/first texts.txt --out scores.jsonl
     """
@@ -90,7 +89,7 @@ def score(
     if cut := sum(likelihood.windows > 1 for likelihood in likelihoods):
         _say(
             f"{cut:,} of the texts are longer than "
-            f"{scorer.model.length - 2} tokens: cut into windows, whose scores are summed"
+            f"{scorer.model.length - 2} tokens: split into windows, with their scores summed"
         )
 
 
@@ -99,27 +98,26 @@ def rerank(
     file: Annotated[Path, typer.Argument(help="Lists of candidates, as JSON lines.")],
     dev: Annotated[
         Path | None,
-        typer.Option(help="Lists with answers, on which λ is chosen from 0.05, 0.10, … 1.00."),
+        typer.Option(help="Lists with answers, used to choose λ from 0.05, 0.10, … 1.00."),
     ] = None,
     weight: Annotated[
         float | None,
-        typer.Option(help="λ itself, in place of --dev; 1 when neither is given.", min=0.0),
+        typer.Option(help="Value of λ, instead of --dev; 1 if neither is given.", min=0.0),
     ] = None,
     out: Out = None,
 ) -> None:
     """Re-rank lists of candidates by likelihood.
 
-    Chooses from each list the candidate with the largest score + λ · pseudo-log-likelihood.
-    A line is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the
-    answer, a number from 0 or a text, may be left out, and is used for --dev and to say the
-    accuracy.
+    Chooses from each list the candidate with the largest score + λ · pseudo-log-likelihood. A line
+    is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the optional
+    answer, an index from 0 or a text, is used for --dev and to report the accuracy.
 
     Example: tasklm rerank runs/first lists.jsonl --dev dev-lists.jsonl
     """
     from tasklm.evaluate.reranking import best_weight, read_candidates
 
     if dev is not None and weight is not None:
-        raise RecipeError(["--dev chooses λ and --weight gives it; leave one of them out"])
+        raise RecipeError(["--dev chooses λ and --weight sets it; give only one of them"])
     lists, tuning = read_candidates(file), read_candidates(dev) if dev is not None else []
     scorer = _scorer(run)
     if dev is not None:
@@ -128,10 +126,7 @@ def rerank(
         _say(f"λ = {weight}, chosen on {dev}: {_accuracies(tuning, likelihoods, weight)}")
     elif weight is None:
         weight = 1.0
-        _say(
-            "λ = 1: there is nothing to choose it on; "
-            "--dev FILE would fit it to the scale of the scores"
-        )
+        _say("λ = 1 by default; --dev FILE would fit it to the scale of the scores")
     likelihoods = _likelihoods(scorer, lists)
     _write(
         [_choice(each, scores, weight) for each, scores in zip(lists, likelihoods, strict=True)],
@@ -183,12 +178,12 @@ def _accuracies(
     after, before = accuracy(lists, likelihoods, weight), accuracy(lists, likelihoods, 0.0)
     known = [each for each in lists if each.right is not None]
     if after is None or before is None:
-        return f"{len(lists):,} lists, no answers to compare with"
+        return f"{len(lists):,} lists, none with an answer"
     missing = sum(not each.right for each in known)
-    lost = f"; in {missing:,} of them the answer is not among the candidates" if missing else ""
+    lost = f"; {missing:,} of them lack the answer among the candidates" if missing else ""
     return (
-        f"accuracy {after:.3f}, {before:.3f} by the scores "
-        f"alone, on {len(known):,} lists with an answer{lost}"
+        f"accuracy {after:.3f} ({before:.3f} with the scores alone) on {len(known):,} lists with "
+        f"an answer{lost}"
     )
 
 

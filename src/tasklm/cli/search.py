@@ -30,7 +30,7 @@ def search(
     k: Annotated[int, typer.Option("--k", "-k", help="Passages to show.", min=1)] = 10,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Where indexes are kept; by default the run's, or runs/.cache."),
+        typer.Option(help="Folder of indexes; by default the run's, or runs/.cache."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -49,13 +49,13 @@ def search(
         )
         return
     if not hits:
-        typer.echo("no passage has a word of the query")
+        typer.echo("No passage contains a word of the query.")
     for rank, hit in enumerate(hits, 1):
         _show_hit(Console(), hit, f"{rank}.")
 
 
 def explain_selection(folder: Path, passage: str, as_json: bool) -> None:
-    """Shows which task examples asked for a selected passage, and by which words."""
+    """Shows which task examples retrieved a selected passage, and through which words."""
     from tasklm.pipeline.search import why_selected
 
     reasons = why_selected(folder, passage, 5, Tracker(screen))
@@ -63,11 +63,11 @@ def explain_selection(folder: Path, passage: str, as_json: bool) -> None:
         typer.echo(json.dumps(asdict(reasons, dict_factory=_json_names), ensure_ascii=False))
         return
     out = Console()
-    _show_hit(out, reasons.hit, f"place {reasons.place + 1:,} of the selection")
+    _show_hit(out, reasons.hit, f"position {reasons.place + 1:,} in the selection")
     if reasons.influence is not None:
         show_influence(out, reasons.influence)
     if reasons.askers:
-        say(out, f"asked for by {reasons.askers_in_all:,} examples; the best:")
+        say(out, f"retrieved by {reasons.askers_in_all:,} examples; the best:")
     for asker in reasons.askers:
         say(out, f"\n[{asker.label}] {asker.text}")
         say(out, f"  rank {asker.rank + 1:,}, score {asker.score:.2f} = {_sum_of(asker.terms)}")
@@ -83,12 +83,12 @@ def _show_hit(out: Console, hit: Any, title: str) -> None:
 
 
 def _json_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, whose names for a term's counts are older than ours."""
+    """A JSON object, which keeps the older names of a term's counts."""
     return {_JSON_NAMES.get(name, name): value for name, value in pairs}
 
 
 def _sum_of(terms: list[Any]) -> str:
-    """What the terms add, as a sum of the largest parts."""
+    """The contributions of the terms, as a sum with the largest first."""
     times = {term.term: f" (asked {term.in_query}×)" if term.in_query > 1 else "" for term in terms}
     parts = [f"{term.term} {term.adds:.2f}{times[term.term]}" for term in terms[:8]]
     if len(terms) > 8:

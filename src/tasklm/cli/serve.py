@@ -1,4 +1,4 @@
-"""The verb that answers over HTTP."""
+"""The verb that serves a model over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasklm.recipe.schema import MOST_THREADS
 from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
-if TYPE_CHECKING:  # torch is imported when it is needed: help must come at once
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.recipe.data_sections import Data
     from tasklm.serve.explainer import Explainer
 
@@ -27,18 +27,18 @@ ModelFolder = Annotated[
     Path,
     typer.Argument(help="Folder `model` of a run, the run itself, `ensemble`, or an ONNX export."),
 ]
-Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")]
-Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65_535)]
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")]
+Port = Annotated[int, typer.Option(help="Port; 0: any free one.", min=0, max=65_535)]
 TokenFile = Annotated[
     Path | None, typer.Option(help="File with the access token that requests must carry.")
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(help="Further host name to accept, such as a proxy's. May be repeated."),
+    typer.Option(help="Additional host name to accept, such as a proxy's. May be repeated."),
 ]
 Engine = Annotated[
     str,
-    typer.Option(help="auto, torch or onnx; auto takes onnx if it is installed and fits the task."),
+    typer.Option(help="auto, torch or onnx; auto: onnx if it is installed and supports the task."),
 ]
 Workers = Annotated[
     int | None,
@@ -52,25 +52,26 @@ Explains = Annotated[
     bool,
     typer.Option(
         "--explain/--no-explain",
-        help="Offer explanations by training examples, if the run has them.",
+        help="Explain predictions by training examples, if the run has them.",
     ),
 ]
-MostInputs = Annotated[int, typer.Option(help="Most inputs per request.", min=1)]
-MostCharacters = Annotated[int, typer.Option(help="Most characters per input.", min=1)]
+MostInputs = Annotated[int, typer.Option(help="Maximum inputs per request.", min=1)]
+MostCharacters = Annotated[int, typer.Option(help="Maximum characters per input.", min=1)]
 MostWaiting = Annotated[
     int,
     typer.Option(help="Queue limit; further requests get 503.", min=1),
 ]
 MostConnections = Annotated[
-    int, typer.Option(help="Most connections per address; further ones get 503.", min=1, max=MOST)
+    int,
+    typer.Option(help="Maximum connections per address; further ones get 503.", min=1, max=MOST),
 ]
 ExplainSeconds = Annotated[
     float,
-    typer.Option(help="Time limit for an explanation, in seconds; beyond it 503.", min=0.1),
+    typer.Option(help="Time limit for an explanation, in seconds; slower ones get 503.", min=0.1),
 ]
 CollectMs = Annotated[
     float,
-    typer.Option(help="Milliseconds to wait for requests to batch together.", min=0.0),
+    typer.Option(help="Milliseconds to wait for more requests to fill a batch.", min=0.0),
 ]
 
 
@@ -93,7 +94,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP.
 
-    A page to try the model, POST /predict and /explain, /metrics, /openapi.json
+    Offers a page to try the model, POST /predict and /explain, /metrics and /openapi.json
     (docs/how-to/serving.md).
 
     Example: tasklm serve runs/first/model --port 8000
@@ -130,7 +131,7 @@ def serve(
         if opened.predictor.machine.device.type == "cuda":
             settings = replace(settings, alike=MOST_TOGETHER)
         app = create_app(opened.predictor, explainer, settings, lifecycle)
-        listening = f"listening on {address_of(listener)} (Ctrl-C ends it when all is answered)"
+        listening = f"listening on {address_of(listener)} (Ctrl-C: finish open requests, then stop)"
         room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
         answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)
     _say_end(answered)
@@ -138,14 +139,14 @@ def serve(
 
 def _say_end(answered: bool) -> None:
     if answered:
-        _say("ended; everything that was taken is answered")
+        _say("stopped; all accepted requests were answered")
     else:
-        _say("ended; not everything that was taken was answered")
+        _say("stopped; some accepted requests were not answered")
 
 
 def _warn_of_everybody() -> None:
-    problem = "everybody who reaches this machine may ask the model"
-    _say(f"warning: {problem}; --token-file FILE asks for a token", style="bold yellow")
+    problem = "anyone who can reach this machine can use the model"
+    _say(f"warning: {problem}; --token-file FILE requires a token", style="bold yellow")
 
 
 def _check_packages() -> None:
@@ -156,18 +157,18 @@ def _check_packages() -> None:
         import uvicorn
     except ModuleNotFoundError as error:
         raise RunError(
-            f"tasklm serve needs the package {error.name}. "
-            f"Install what it needs: pip install 'tasklm[serve]'"
+            f"tasklm serve needs the package {error.name}. Install it: pip install 'tasklm[serve]'"
         ) from None
     _ = fastapi, httptools, prometheus_client, uvicorn
 
 
 def _room(most_connections: int) -> Room:
-    """Makes room for connections; says so where there is less than usual."""
+    """Sets the limit of connections; warns if it is lower than usual."""
     room = room_for(most_connections)
     if room.in_all < MOST:
         problem = (
-            f"warning: at most {room.in_all} connections: this process may not open more files"
+            f"warning: limited to {room.in_all} connections because this process may not open "
+            "more files"
         )
         _say(f"{problem}; raise the limit (ulimit -n)", style="bold yellow")
     return room
@@ -180,7 +181,7 @@ def _token(file: Path) -> str:
         raise DataError(
             f"the token cannot be read ({error})",
             file=file,
-            remedy="Give a text file with the token in it.",
+            remedy="Give a text file that holds the token.",
         ) from None
     if (
         len(token) < SHORTEST_TOKEN
@@ -189,14 +190,15 @@ def _token(file: Path) -> str:
         or " " in token
     ):
         problem = (
-            f"the token must have {SHORTEST_TOKEN} or more letters, digits and signs, and no spaces"
+            f"the token must have at least {SHORTEST_TOKEN} letters, digits or symbols, and no "
+            "spaces"
         )
-        raise DataError(problem, file=file, remedy="Make one with: openssl rand -hex 32")
+        raise DataError(problem, file=file, remedy="Create one: openssl rand -hex 32")
     return token
 
 
 def _data(folder: Path) -> Data:
-    """How the columns of the training data are called, where the run is there."""
+    """The column names of the training data, if the run is available."""
     from tasklm.recipe.data_sections import Data
 
     run = find_run(folder)
@@ -204,21 +206,17 @@ def _data(folder: Path) -> Data:
 
 
 def _explainer(folder: Path) -> Explainer | None:
-    """What explains predictions; None, and the reason on the terminal, where it cannot be
-    explained.
-    """
+    """The explainer of the model's predictions; None, with the reason printed, if there is none."""
     from tasklm.serve.explainer import Explainer, run_of
 
     try:
         if (run_of(folder) / MODEL).resolve() != folder.resolve():
-            raise RunError(
-                f"{folder} is not the folder 'model' of its run, which alone can be explained"
-            )
+            raise RunError(f"only the folder 'model' of a run can be explained, not {folder}")
         explainer = Explainer(folder)
         if explainer.examples.task.together > 1:
             raise RunError(
-                f"examples of kind "
-                f"{explainer.examples.task.kind} are several rows each, which are not compared"
+                f"examples of kind {explainer.examples.task.kind} are several rows each, which "
+                "cannot be compared"
             )
         return explainer
     except TaskLMError as error:

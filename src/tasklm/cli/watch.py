@@ -1,4 +1,4 @@
-"""The verb that follows a run on a local page, and the same for the time of `fit` and `run`."""
+"""The verb that follows a run on a local page, also used by `fit --watch` and `run --watch`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from tasklm.run_folder import is_run
 screen = Console(stderr=True)
 Watch = Annotated[
     bool,
-    typer.Option(
-        "--watch", help="Show how the run is going on a local page, whose address is printed."
-    ),
+    typer.Option("--watch", help="Follow the run on a local page; its address is printed."),
 ]
 
 
@@ -29,37 +27,37 @@ def watch(
     folder: Annotated[Path, typer.Argument(help="Run folder.")],
     port: Annotated[
         int,
-        typer.Option(help="Port of the page on 127.0.0.1; 0 takes a free one.", min=0, max=65535),
+        typer.Option(help="Port of the page on 127.0.0.1; 0: any free one.", min=0, max=65535),
     ] = 0,
 ) -> None:
     """Follow a run on a local page.
 
-    Its step, time left, learning curves, messages and scores (docs/how-to/watching.md). Ctrl-C ends
-    the page.
+    Shows its step, time left, learning curves, messages and scores (docs/how-to/watching.md).
+    Ctrl-C stops the page.
 
     Example: tasklm watch runs/first
     """
     from tasklm.watch.server import WatchServer
 
     if not is_run(folder):
-        remedy = f"Start one, followed from its start: tasklm fit … --out {folder} --watch"
+        remedy = f"Start one and follow it: tasklm fit … --out {folder} --watch"
         raise RunError(f"{folder} is not a run folder (no recipe.toml). {remedy}")
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
-    ):  # the first is ignored in what a script starts in the background
+    ):  # a script's background jobs ignore the first one
         signal.signal(number, signal.default_int_handler)
     with WatchServer(folder, port) as server:
-        _say(f"{folder} is shown at {server.url} (Ctrl-C ends the page, not the run)")
+        _say(f"watching {folder} at {server.url} (Ctrl-C stops the page, not the run)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            _say("the page has ended; the run was not touched")
+            _say("page stopped; the run is not affected")
 
 
 @contextmanager
 def watched(folder: Path, wanted: bool) -> Iterator[None]:
-    """Shows a run on a local page, where this is wanted, while what is inside runs it."""
+    """Shows a run on a local page, if wanted, while the block inside runs it."""
     if not wanted:
         yield
         return
@@ -67,7 +65,7 @@ def watched(folder: Path, wanted: bool) -> Iterator[None]:
 
     with WatchServer(folder) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        _say(f"the run is shown at {server.url}")
+        _say(f"watch the run at {server.url}")
         try:
             yield
             server.show_the_end()

@@ -1,4 +1,4 @@
-"""Durations in words: the one place that writes them."""
+"""Durations as readable text: the one place that formats them."""
 
 from __future__ import annotations
 

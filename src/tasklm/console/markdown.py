@@ -1,4 +1,4 @@
-"""Names from data in Markdown: whatever is in them, they stay text, on one line."""
+"""Names from data in Markdown: whatever they contain, they stay plain text on one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SIGNS = re.compile(r"([\\`*_\[\]|~#!])")
 
 
 def code(text: str) -> str:
-    """A text as code: fenced by more backticks than follow one another in it."""
+    """A text as code, fenced by more backticks than it has in a row."""
     line = " ".join(text.split()) or " "
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     if "`" in line:
@@ -17,6 +17,6 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text with its signs escaped, so that none of them is read as Markdown or HTML."""
+    """A text with its special characters escaped, so that none is read as Markdown or HTML."""
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _SIGNS.sub(r"\\\1", line)

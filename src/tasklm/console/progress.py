@@ -1,4 +1,4 @@
-"""How far a piece of long work has come, how fast it goes and how long it still takes."""
+"""The progress of a long piece of work: how far, how fast, and how much longer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 SAMPLE_EVERY = 0.5  # seconds between the positions that are remembered, at least
-WINDOW = 20.0  # seconds of work that the rate is taken from
+WINDOW = 20.0  # seconds of work that the rate is computed from
 SETTLED = 3.0  # seconds of work before there can be a rate
-UNSTEADY = 2.0  # times as fast in one half of that work as in the other: no rate for the rest
+UNSTEADY = 2.0  # times as fast in one half of that window as in the other: no estimate yet
 
 
 class Pace:
     """The positions of the last seconds, and the rate once it is steady.
 
-    The first steps of a training are slow, since they are compiled or read for the first time; an
-    estimate from them is wrong by hours. So there is none until both halves of what is remembered
-    went at about the same pace.
+    The first training steps are slow because code is compiled and data read for the first time; an
+    estimate from them is off by hours. So there is none until both halves of the window ran at
+    about the same pace.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Pace:
         self._steady = False
 
     def move(self, now: float, position: float) -> None:
-        """Takes note of a position; the first may be the work of an earlier process."""
+        """Records a position; the first may come from an earlier process."""
         samples = self._samples
         if samples and now - samples[-1][0] < SAMPLE_EVERY:
             return
@@ -55,7 +55,7 @@ def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
 
 
 class View(Protocol):
-    """Somebody who is told that a bar moved."""
+    """A listener that is notified when a bar moves."""
 
     def moved(self, bar: Bar) -> None: ...
 
@@ -63,8 +63,8 @@ class View(Protocol):
 class Bar:
     """Progress of one piece of long work; cheap enough to move per item.
 
-    `total` is how much work there is in all, None where nobody knows; it may be changed. `views`
-    are told of every move. `of` names the run inside another one whose work it is.
+    `total` is the amount of work, None if unknown; it may be changed. `views` are notified of every
+    move. `of` names the nested run that the work belongs to.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class Bar:
         self._pace = Pace()
 
     def advance(self, amount: float = 1, note: str = "") -> None:
-        """Moves on by an amount; an empty `note`, the one number that matters, leaves the last."""
+        """Advances by an amount; `note` is the one number that matters, and an empty one keeps the
+        last.
+        """
         self.at(self.position + amount, note)
 
     def at(self, position: float, note: str = "") -> None:
-        """Moves to a position; the same goes for `note`."""
+        """Moves to a position; `note` as in `advance`."""
         self.position, self.note = position, note or self.note
         self._pace.move(time.monotonic(), position)
         for view in self.views:
@@ -87,21 +89,21 @@ class Bar:
 
     @property
     def name(self) -> str:
-        """The title, behind the run that it is of."""
+        """The title, after the name of its run."""
         if not self.of:
             return self.title
         return f"{self.of}: {self.title}"
 
     @property
     def share(self) -> float | None:
-        """How much of the work is done, from 0 to 1; None where nobody knows."""
+        """How much of the work is done, from 0 to 1; None if unknown."""
         if not self.total:
             return None
         return min(1.0, self.position / self.total)
 
     @property
     def left(self) -> float | None:
-        """Seconds that the rest takes; None until the work goes at a steady pace."""
+        """Estimated seconds left; None until the pace is steady."""
         if not self.total:
             return None
         rate = self._pace.rate()

@@ -1,7 +1,7 @@
 """What a person at a terminal sees: short labelled lines, and one line of progress.
 
-Lines are wrapped between words on a terminal. In a file or a pipe a message is one line, whatever
-its length, and progress is a line now and then.
+On a terminal, lines wrap between words. In a file or a pipe a message is one line of any length,
+and progress is an occasional line.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rich.text import Text
 from tasklm.console.durations import duration
 from tasklm.console.progress import Bar
 
-LABEL = 8  # columns of the labels in front of lines
+LABEL = 8  # width of the labels at the start of lines
 LONGEST_BAR, SHORTEST_BAR = 30, 8  # columns
 WRITE_EVERY = 30.0  # seconds between lines of progress where no bar can be drawn
 REDRAW = 4  # times a second
 
 
 def say(console: Console, text: str, label: str = "", style: str = "") -> None:
-    """Prints a message in a style; a label stands before it and has the style instead."""
+    """Prints a message in a style; a label comes before it and has the style instead."""
     if not console.is_terminal:
         line = f"{label}: {text}" if label else text
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -38,7 +38,7 @@ def say(console: Console, text: str, label: str = "", style: str = "") -> None:
 
 
 def labelled(text: str, label: str, style: str) -> Table:
-    """A message beside its label; further lines stand below the first one's text."""
+    """A message beside its label; further lines are aligned with the first."""
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(width=LABEL, no_wrap=True)
     line.add_column(overflow="fold")
@@ -47,13 +47,13 @@ def labelled(text: str, label: str, style: str) -> Table:
 
 
 def say_command(console: Console, command: str, label: str) -> None:
-    """Prints a command or a path behind its label, never wrapped: it can be copied whole."""
+    """Prints a command or a path after its label, never wrapped, so that it can be copied."""
     before = (f"{label:{LABEL}}  ", "bold green") if console.is_terminal else f"{label}: "
     console.print(Text.assemble(before, command), soft_wrap=True)
 
 
 def progress_text(bar: Bar) -> str:
-    """How far a piece of work is: title, share, time left, and the one number that matters."""
+    """Progress of a piece of work: title, share, time left, and the one number that matters."""
     share = ""
     if bar.share is not None:
         share = f"{bar.share:.0%}"
@@ -71,7 +71,7 @@ def left_text(bar: Bar) -> str:
 
 
 class ProgressLine:
-    """The innermost piece of work under way as one line, as wide as the terminal is."""
+    """The innermost piece of work as one line, as wide as the terminal."""
 
     def __init__(self, bars: list[Bar]) -> None:
         self.bars = bars
@@ -99,7 +99,7 @@ class ProgressLine:
 
 
 def whole_seconds(bar: Bar) -> int:
-    """How long a piece of work has been going on."""
+    """How long a piece of work has been running."""
     return int(time.monotonic() - bar.started)
 
 
@@ -108,14 +108,14 @@ def _width(parts: list[str]) -> int:
 
 
 class WrittenLines:
-    """Progress where nothing can be drawn: a line now and then."""
+    """Progress where no bar can be drawn: an occasional line."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._written = time.monotonic()
 
     def moved(self, bar: Bar) -> None:
-        """Writes a line where the last one is long ago."""
+        """Writes a line if the last one is old enough."""
         now = time.monotonic()
         if now - self._written >= WRITE_EVERY:
             self._written = now
@@ -132,7 +132,7 @@ class Screen:
 
     @contextmanager
     def showing(self, bar: Bar) -> Iterator[None]:
-        """Shows a piece of work while it goes on; where pieces nest, the innermost."""
+        """Shows a piece of work while it runs; of nested ones, the innermost."""
         if not self.console.is_interactive:
             bar.views = [*bar.views, self._written]
             yield

@@ -1,10 +1,10 @@
 """Rows of Arrow's batches as Python values, a bounded number of bytes at a time, and Parquet files
 read so.
 
-A few hundred bytes of Parquet can stand for gigabytes: a text that is stored once and said to stand
-in a million rows. So the sizes of pages are read before they are unpacked, lists of texts stay
-numbers in a dictionary until it is known how long they are, and a batch has fewer rows the longer
-its texts may be.
+A few hundred bytes of Parquet can unpack to gigabytes: a text stored once and repeated in a million
+rows. So the sizes of pages are read before they are unpacked, lists of texts stay numbers in a
+dictionary until it is known how long they are, and a batch has fewer rows the longer its texts may
+be.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tasklm.errors import DataError
 from tasklm.storage.safe_reading import require_regular
 
 BATCH = 1024  # rows, at most
-# bytes of texts that a batch may unpack to, where all its texts are the longest that there may be
+# bytes of texts that a batch may unpack to, if all its texts have the maximum length
 IN_A_BATCH = 256 << 20
 AT_ONCE = 64 << 20  # bytes that are turned into Python's values at once, and that a row may have
 
-# the columns there are → those wanted; raises DataError where one is missing
+# existing columns → wanted ones; raises DataError if one is missing
 Pick = Callable[[Sequence[str]], list[str]]
 Values = dict[str, Any]
 
@@ -65,7 +65,7 @@ def values_of(
 
 
 def bytes_of(array: Any) -> NDArray[np.int64]:
-    """Returns about how many bytes each value of an array takes, where every one is written out."""
+    """The approximate bytes of each value of an array, when fully unpacked."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         of_entries = np.append(bytes_of(array.dictionary), 0)
@@ -88,7 +88,7 @@ def bytes_of(array: Any) -> NDArray[np.int64]:
         )
     if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
         return np.full(len(array), 16, np.int64)
-    raise pa.ArrowNotImplementedError(f"values of type {kind} are not read")
+    raise pa.ArrowNotImplementedError(f"values of type {kind} are not supported")
 
 
 def _is_text(kind: Any) -> bool:
@@ -103,7 +103,8 @@ def _is_text(kind: Any) -> bool:
 
 def stream_values(path: Path, pick: Pick, again: str) -> Iterator[Values]:
     """Yields the rows of a file with a stream of Arrow's batches, as Hugging Face's datasets have
-    them; `again`: how to write it anew."""
+    them; `again`: how to write it anew.
+    """
     try:
         size = require_regular(path).stat().st_size
         unpacked = Unpacked(path, size, again)
@@ -122,8 +123,7 @@ def stream_values(path: Path, pick: Pick, again: str) -> Iterator[Values]:
 
 
 def _require_unpacked(messages: Any) -> None:
-    """Raises ValueError where batches are compressed: how large they are would be known when it is
-    too late."""
+    """Raises ValueError if batches are compressed: their size would be known too late."""
     while True:
         try:
             message = messages.read_next_message()
@@ -172,7 +172,7 @@ def parquet_values(path: Path, pick: Pick, watch: Watch | None) -> Iterator[Valu
             raise DataError(
                 problem,
                 file=path,
-                remedy="Copy or write it again; tasklm reads plain Parquet files.",
+                remedy="Copy or write it again as a plain Parquet file.",
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""The passages of a corpus, wherever they lie: what selection asks of them."""
+"""The interface of a corpus for selection, wherever its passages are stored."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class PassageSource(Protocol):
 
     @property
     def local(self) -> PassageStore | None:
-        """The store itself, where all texts are on this machine."""
+        """The store itself, if all texts are on this machine."""
 
     @property
     def cluster(self) -> SparkStore | None:
-        """The corpus on the cluster, where the texts are there."""
+        """The corpus on the cluster, if the texts are there."""
 
     def sample(self) -> list[str]:
         """The texts of some passages drawn at random, the same at each call."""
@@ -50,7 +50,7 @@ class PassageSource(Protocol):
         """Which passages share `run_words` consecutive words with any text of the splits."""
 
     def fetch(self, numbers: NDArray[np.int64], folder: Path) -> Passages:
-        """Some passages, or more, so that they can be read here; the folder is for their texts."""
+        """At least some given passages, readable here; the folder is for their texts."""
 
     def close(self) -> None:
-        """Gives back what only selection needs, such as a cluster."""
+        """Releases what only selection needs, such as a cluster."""

@@ -12,7 +12,7 @@ Loop = Callable[..., Any]
 def compiled_when_called(function: Loop) -> Loop:
     """The function, compiled without Python's lock; for loops that no other compiled loop calls.
 
-    Importing Numba takes a while, which commands that call none of these loops need not wait for.
+    Importing Numba takes a while; commands that call none of these loops do not wait for it.
     """
 
     @cache

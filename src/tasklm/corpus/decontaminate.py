@@ -1,5 +1,5 @@
-"""Passages that hold text of dev or test: a model that had read them would be scored on what it
-remembers.
+"""Passages that contain text of dev or test: a model that had read them would be scored on what it
+memorised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tasklm.tracking import Tracker
 FEWEST_WORDS = 5
 MOST_EXAMPLES = 20
 _BATCH = 2048
-_WORTH_A_PROCESS = 16 << 20  # bytes of text: less is looked through before a process has started
+_WORTH_A_PROCESS = 16 << 20  # bytes of text: less is searched before a process has started
 
 Found = tuple[
     NDArray[np.int64], NDArray[np.int32]
@@ -42,7 +42,7 @@ class Contamination:
     # passage "id", "source" and "text", the shared run ("words"), the "split", and which of its
     # texts, from 1 ("example")
     examples: list[dict[str, Any]] = field(default_factory=list)
-    short: int = 0  # task texts shorter than a run, looked for as a whole
+    short: int = 0  # task texts shorter than a run, searched as a whole
     unchecked: int = 0  # task texts under FEWEST_WORDS words
 
 
@@ -111,7 +111,7 @@ class HeldOutRuns:
         return places, sizes
 
     def origin(self, place: int) -> tuple[str, int]:
-        """Returns split and number of the text that a run is from."""
+        """The split and number of the text that a run comes from."""
         return self.origins[int(np.searchsorted(self._first, place, side="right")) - 1]
 
     def shared(self, place: int, size: int) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def contaminated(
 
     A text shorter than that, but of 5 words or more, bans the passages that contain it as a whole;
     one under 5 words is not checked. Runs are found by hash and compared word by word, so that no
-    passage is banned by chance. `processes` share the work, as many as are worth starting unless
-    told.
+    passage is banned by chance. `processes` share the work; by default as many as are worth
+    starting.
     """
     runs = HeldOutRuns(splits, run_words)
     result = Contamination(
@@ -149,7 +149,7 @@ def contaminated(
         return result
     processes = processes or processes_for(store.bytes_up_to(len(store)), _WORTH_A_PROCESS)
     starts = range(0, len(store), _BATCH)
-    with tracker.progress("looking for dev and test text in the corpus", len(store)) as bar:
+    with tracker.progress("searching the corpus for dev and test text", len(store)) as bar:
         for start, (places, sizes) in zip(
             starts, _found(runs, store, starts, processes), strict=True
         ):
@@ -174,8 +174,8 @@ def contaminated(
 def _found(
     runs: HeldOutRuns, store: PassageStore, starts: range, processes: int
 ) -> Iterator[Found]:
-    """Yields what `find` says of the passages from each start on; other processes map the table of
-    runs from a file.
+    """Yields the results of `find` for the passages from each start; other processes map the table
+    of runs from a file.
     """
     if processes == 1:
         yield from (_look(runs, store, start) for start in starts)

@@ -1,8 +1,7 @@
-"""How large the pages of a Parquet file are unpacked: read from the headers of the pages, before
-any of them is unpacked.
+"""The unpacked sizes of the pages of a Parquet file, read from the page headers before unpacking.
 
-What the end of the file says about them may be a lie; the headers are what an unpacking library
-believes. They are structs of Thrift's compact protocol
+The footer of the file may be wrong; a library that unpacks the pages relies on the headers. They
+are structs of Thrift's compact protocol
 (github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
 """
 
@@ -12,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# bytes in which a page's header is looked for: it holds the smallest and the largest value, which
-# are cut
+# bytes that are searched for a page's header: it contains the smallest and largest value, truncated
 HEADER = 1 << 16
 DEEPEST = 8  # structs inside one another; a page header has three
 _TYPE, _UNPACKED, _PACKED = 1, 2, 3  # fields of a page header …
@@ -33,12 +31,11 @@ class Pages:
     size: int  # bytes of all of them
     values: int
     shared: int  # bytes of those whose texts may stand in any number of rows
-    delta: bool  # whether a text may go on from the one before it
+    delta: bool  # whether a text may continue the previous one
 
 
 def pages_of(file: Any, column: Any) -> Pages:
-    """What the pages of a column chunk say about themselves; raises ValueError where they
-    are damaged.
+    """The sizes that the pages of a column chunk declare; raises ValueError if they are damaged.
 
     `column` is pyarrow's ColumnChunkMetaData.
     """
@@ -53,9 +50,9 @@ def pages_of(file: Any, column: Any) -> Pages:
         fields = header.fields()
         unpacked, packed = fields.get(_UNPACKED), fields.get(_PACKED)
         if not isinstance(unpacked, int) or not isinstance(packed, int):
-            raise ValueError("a page does not say how large it is")
+            raise ValueError("a page does not declare its size")
         if min(unpacked, packed) < 0:
-            raise ValueError("a page does not say how large it is")
+            raise ValueError("a page does not declare its size")
         place += header.place + packed
         size += unpacked
         of_data, encoding = fields.get(_DATA_2), _ENCODING_2
@@ -84,7 +81,7 @@ def require_levels(file: Any, size: int, levels: Sequence[tuple[int, int]]) -> N
             statistics = _struct(_struct(column.get(_ABOUT)).get(_STATISTICS))
             counts = [statistics.get(number) or [] for number in _HISTOGRAMS]
             if any(len(count) not in (0, 1 + top) for count, top in zip(counts, most, strict=True)):
-                raise ValueError("it counts other levels than its columns have")
+                raise ValueError("its counts of levels do not match its columns")
 
 
 def _struct(value: Any) -> dict[int, Any]:
@@ -106,7 +103,7 @@ class _Struct:
     def fields(self, depth: int = 0) -> dict[int, Any]:
         """The numbers, lists and structs in the struct, by their numbers; the rest is passed."""
         if depth > DEEPEST:
-            raise ValueError("the header of a page is nested too deep")
+            raise ValueError("the header of a page is nested too deeply")
         values: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -147,7 +144,7 @@ class _Struct:
     def _skip(self, count: int) -> None:
         self.place += count
         if self.place > len(self.content):
-            raise ValueError("the header of a page is cut off, or too long")
+            raise ValueError("the header of a page is truncated or too long")
 
     def _byte(self) -> int:
         self._skip(1)

@@ -1,4 +1,4 @@
-"""Long documents cut into passages at the ends of sentences."""
+"""Splits long documents into passages at the ends of sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ABBREVIATIONS = frozenset(
 """,
     )
 )
-# characters; what is longer is no word, but data, and is cut so that no passage grows without limit
+# characters; anything longer is data, not a word, and is cut so that passages stay bounded
 _LONGEST_WORD = 1000
 
 
@@ -52,7 +52,9 @@ def counted_passages(text: str, most_words: int) -> Iterator[tuple[str, int]]:
         return
     target = 1
     if total:
-        target = math.ceil(total / math.ceil(total / most_words))  # alike, no crumb at the end
+        target = math.ceil(
+            total / math.ceil(total / most_words)
+        )  # of similar size, without a tiny remainder
     held: list[str] = []
     count = 0
     for unit, unit_words in _units(text, most_words, 0):
@@ -114,8 +116,8 @@ def _cut_after(pattern: re.Pattern[str]) -> Callable[[str], Iterator[str]]:
 
 
 def _characters(text: str) -> Iterator[str]:
-    """Yields the smallest slices that can stand apart without changing a word, where they are not
-    absurdly long.
+    """Yields the smallest slices that can be separated without changing a word, unless absurdly
+    long.
     """
     start = 0
     for place in range(1, len(text)):
@@ -128,7 +130,9 @@ def _characters(text: str) -> Iterator[str]:
 @functools.lru_cache(maxsize=1 << 16)
 def _separable(left: str, right: str) -> bool:
     if unicodedata.category(right)[0] == "M":
-        return False  # a mark belongs to what stands before it, and normalisation may reorder marks
+        return (
+            False  # a mark belongs to the character before it, and normalisation may reorder marks
+        )
     return words(left + right) == words(left) + words(right)
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tasklm.errors import RunError
 
 _IDLE = 30  # seconds without work after which a process ends
-# seconds after which a process looks whether the run that it works for still lives
+# seconds between checks whether the parent run is still alive
 _LOOK_EVERY = 1.0
 
 Piece = TypeVar("Piece")
@@ -31,8 +31,8 @@ def usable_cores() -> int:
 
 
 def processes_for(size: int, worth: int) -> int:
-    """How many processes to share work of a size among: one per `worth` of it, no more than the
-    cores that may be used.
+    """The number of processes for work of a size: one per `worth` of it, at most one per usable
+    core.
     """
     return max(1, min(usable_cores(), size // worth))
 
@@ -42,15 +42,15 @@ def in_order(
 ) -> Iterator[Result]:
     """Yields the result of each piece, in the order of the pieces; one process means this one.
 
-    At most two pieces per process, or their results, are under way, so that memory does not grow
-    with their number. New processes import what `work` needs and inherit nothing: a fork of one
-    that has threads can lock up.
+    At most two pieces per process, or their results, are in flight, so that memory does not grow
+    with their number. New processes import what `work` needs and inherit nothing: forking a process
+    with threads can deadlock.
     """
     if processes == 1:
         yield from map(work, pieces)
         return
-    # not of the standard library, whose fresh processes run the user's main script again unless it
-    # is written for that
+    # not the standard library's, whose new processes run the user's main script again unless it is
+    # guarded
     from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
     from joblib.externals.loky.process_executor import TerminatedWorkerError  # type: ignore[import-untyped]
 
@@ -64,16 +64,14 @@ def in_order(
             "It may have run out of memory: free some, "
             "or allow fewer cores (taskset -c 0-3 tasklm …), and run the same command again."
         )
-        raise RunError(
-            f"a process that worked on the corpus was ended from outside. {remedy}"
-        ) from None
+        raise RunError(f"a process that worked on the corpus was killed. {remedy}") from None
 
 
 def results_in_order(
     pool: Executor, work: Callable[[Piece], Result], pieces: Iterable[Piece], under_way: int
 ) -> Iterator[Result]:
-    """Yields what a pool makes of each piece, in the order of the pieces, with at most so many
-    begun beyond the one that is waited for.
+    """Yields a pool's result for each piece, in order, with a limited number started beyond the
+    awaited one.
     """
     ahead: deque[Future[Result]] = deque()
     try:
@@ -89,11 +87,10 @@ def results_in_order(
 
 
 def _follow_parent(parent: int) -> None:
-    """Leaves interrupts to the parent, and ends when that has ended, which may be too sudden to say
-    so.
+    """Leaves interrupts to the parent, and ends when the parent has ended, even without notice.
 
-    A look now and then, in place of Linux's signal for it: that one comes when the *thread* ends
-    that started the process.
+    It polls instead of using Linux's signal for this, which fires when the *thread* that started
+    the process ends.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -34,7 +34,7 @@ TEXT_NAMES = (
     "maintext",
 )
 _BLOCK = 1 << 16  # characters of plain text handed on at once
-_PEEK = 100  # rows in which the text column is looked for
+_PEEK = 100  # rows that are searched for the text column
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Document:
 
 
 class NoTextColumn(DataError):
-    """A table in which no column looks like text; in a folder it may be an index or a list, no
-    corpus.
+    """A table in which no column looks like text; in a folder it may be an index or a list, not
+    part of the corpus.
     """
 
 
@@ -59,13 +59,13 @@ def find_files(paths: Sequence[str]) -> list[Path]:
             matches = list(_matches(pattern))
         except (ValueError, NotImplementedError) as error:
             raise DataError(
-                f"this is no glob ({error})",
+                f"this is not a valid glob ({error})",
                 file=pattern,
                 remedy="Write ** between slashes, such as texts/**/*.txt.",
             ) from None
         if not matches:
             raise DataError(
-                "no file with text is found there",
+                "no text files found there",
                 file=pattern,
                 remedy=(
                     f"Name files, folders or globs with {', '.join(PLAIN + TABLES)}, "
@@ -79,13 +79,12 @@ def find_files(paths: Sequence[str]) -> list[Path]:
 
 
 def require_name(path: Path) -> None:
-    """Raises a DataError where a file's name is not UTF-8: it could not be written into any of the
-    files that name it."""
+    """Raises a DataError if a file's name is not UTF-8: no other file could mention it."""
     if not is_whole(str(path)):
         raise DataError(
             "the name is not UTF-8",
             file=ascii(str(path)),
-            remedy="Give the file or its folder another name.",
+            remedy="Rename the file or its folder.",
         )
 
 
@@ -120,11 +119,11 @@ def _readable(path: Path) -> bool:
 def read_documents(
     path: Path, column: str = "", *, counts: Counter[str] | None = None, watch: Watch | None = None
 ) -> Iterator[Document]:
-    """Yields the documents of a file; `counts` is told of "documents" and of "empty" rows, which
-    are left out.
+    """Yields the documents of a file; `counts` receives "documents" and "empty" rows, which are
+    skipped.
 
-    A row of a table is a document. A plain text file is one, too, but is handed on in blocks of
-    whole paragraphs, so that a file larger than memory can be read.
+    A row of a table is a document. A plain text file is one, too, but is yielded in blocks of whole
+    paragraphs, so that a file larger than memory can be read.
     """
     if counts is None:
         counts = Counter()
@@ -137,7 +136,7 @@ def read_documents(
         yield from _table_documents(path, column, counts, watch)
     else:
         raise DataError(
-            "the kind of file is not known by its name",
+            "the format of the file cannot be told from its name",
             file=path,
             remedy=(
                 f"Use one of {', '.join(PLAIN + TABLES)}; "
@@ -166,7 +165,7 @@ def _blocks(path: Path, watch: Watch | None) -> Iterator[str]:
         raise DataError(
             "the file is empty",
             file=path,
-            remedy="Check that it was written to its end, or leave it out.",
+            remedy="Check that it was written completely, or leave it out.",
         )
 
 
@@ -199,7 +198,7 @@ def as_text(value: Any, column: str, path: Path, line: int) -> str:
     if isinstance(value, bool | int | float):
         return str(value)
     raise DataError(
-        f"column {column!r} holds a {type(value).__name__}, not text",
+        f"column {column!r} contains a {type(value).__name__}, not text",
         file=path,
         line=line,
         remedy="Name a column of plain text with --text-column or --corpus-column.",
@@ -229,8 +228,8 @@ def _text_column(path: Path, column: str, names: list[str], rows: list[Row]) -> 
         file=path,
         line=1,
         remedy=(
-            "Name the text's with --corpus-column "
-            "(recipe: data.corpus_column), or leave the file out."
+            "Name the text column with --corpus-column (recipe: data.corpus_column), or leave "
+            "the file out."
         ),
     )
 

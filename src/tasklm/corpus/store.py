@@ -1,5 +1,5 @@
-"""The corpus on disk: passages cut, deduplicated and numbered once, then read through memory maps
-by every later step.
+"""The corpus on disk: passages split, deduplicated and numbered once, then read through memory maps
+by later steps.
 
 text.bin      the passages, UTF-8, one after another
 offsets.npy   int64, where each begins; one more for the end
@@ -43,15 +43,15 @@ _WORTH_A_PROCESS = 8 << 20  # bytes of files: smaller ones are read before a pro
 
 
 def corpus_key(files: Sequence[Path], column: str, passage_words: int) -> str:
-    """The key of the store that these files and settings make."""
+    """The key of the store built from these files and settings."""
     return digest(["corpus", FORMAT, fingerprint(files), column, passage_words])
 
 
 def kept_store(
     paths: Sequence[str], column: str, passage_words: int, cache: Artefacts, tracker: Tracker
 ) -> tuple[PassageStore, str, str]:
-    """The passages of a corpus, built in the cache unless they are there, with their key and their
-    name in it.
+    """The passages of a corpus, built in the cache unless they exist, with their key and their name
+    in it.
     """
     files = find_files(paths)
     key = corpus_key(files, column, passage_words)
@@ -70,11 +70,11 @@ def build_store(
     tracker: Tracker,
     processes: int | None = None,
 ) -> None:
-    """Writes the passages of the files to the folder, each text once; starts over whatever is
-    there.
+    """Writes the passages of the files to the folder, each text once; always starts from the
+    beginning.
 
-    Files are read here and documents are cut by `processes`, as many as are worth starting unless
-    told. Memory: 11-23 bytes per passage for the set of keys, and per process some megabytes of
+    Files are read here and documents are split by `processes`; by default as many as are worth
+    starting. Memory: 11-23 bytes per passage for the set of keys, and per process some megabytes of
     text, or the longest document.
     """
     counts = Counter(
@@ -82,7 +82,7 @@ def build_store(
     )
     (folder / "store.json").unlink(missing_ok=True)
     size = sum(path.stat().st_size for path in files)
-    waiting: deque[list[int]] = deque()  # the sources of documents that are being cut
+    waiting: deque[list[int]] = deque()  # the sources of documents in progress
 
     def batches(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[str]]:
         for batch in _batched(documents):
@@ -144,42 +144,41 @@ def _documents(
             no_text.append(error)
             if len(no_text) == len(files):
                 raise
-            # a list or an index beside the corpus; were it the corpus, nothing would be left and
-            # the error raised
-            tracker.say(f"left out of the corpus: {error}")
+            # a list or an index beside the corpus; if it were the whole corpus, nothing would be
+            # left and an error raised
+            tracker.say(f"skipped in the corpus: {error}")
 
 
 class PassageStore:
-    """The passages of a corpus, read from disk when asked for."""
+    """The passages of a corpus, read from disk on demand."""
 
     def __init__(self, folder: Path, counts: dict[str, int]) -> None:
         self.folder, self.counts = folder, counts
-        # mapped, but as plain arrays: numpy's own class for maps takes microseconds to hand out a
-        # number
+        # mapped, but as plain arrays: NumPy's memmap class takes microseconds per access
         names = ("offsets.npy", "ids.npy", "sources.npy")
         self._offsets, self._ids, self._origins = (
             load_array(folder / name, dtype, mapped=True)
             for name, dtype in zip(names, ("<i8", "<u8", "<u4"), strict=True)
         )
         self._sources: list[str] = read_json(folder / "sources.json")
-        # read, not mapped: pages of a map that was scanned would count as this process's memory
+        # read, not mapped: scanned pages of a map would count as this process's memory
         self._text = os.open(folder / "text.bin", os.O_RDONLY)
         weakref.finalize(self, os.close, self._text)
 
     @classmethod
     def open(cls, folder: Path) -> PassageStore:
-        """The store in the folder; one of another format, or a damaged one, is refused."""
+        """The store in the folder; another format or damage is refused."""
         path = folder / "store.json"
         with damage_is_clear(path):
             record = read_json(path)
             if record["format"] != FORMAT:
                 again = (
-                    "Delete this folder and run the same "
-                    "command again: it is made anew from the corpus."
+                    "Delete this folder and run the same command again to rebuild it from the "
+                    "corpus."
                 )
                 raise RunError(
                     f"{folder} was written by another version of tasklm (format "
-                    f"{record['format']}, this one reads {FORMAT}). {again}"
+                    f"{record['format']}, but this one reads {FORMAT}). {again}"
                 )
             store = cls(folder, dict(record["counts"]))
             ends = (
@@ -195,7 +194,7 @@ class PassageStore:
             }
             whole = len(set(ends)) == len(sizes) == 1
         if not whole:
-            raise damaged(folder / "text.bin", "the files of the corpus do not fit together")
+            raise damaged(folder / "text.bin", "the files of the corpus are inconsistent")
         return store
 
     @property
@@ -217,11 +216,11 @@ class PassageStore:
         return contaminated(self, splits, run_words, tracker)
 
     def fetch(self, numbers: NDArray[np.int64], folder: Path) -> PassageStore:
-        """All passages: they are here already."""
+        """All passages: they are already here."""
         return self
 
     def close(self) -> None:
-        """Does nothing: files are closed with the object."""
+        """Nothing to release: files are closed with the object."""
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -235,7 +234,7 @@ class PassageStore:
         if 0 <= start <= stop <= self.counts["bytes"]:
             text = os.pread(self._text, stop - start, start)
         if len(text) != stop - start:
-            return self.texts(i, i + 1)[0]  # which reads on, or says what is wrong
+            return self.texts(i, i + 1)[0]  # which reads more, or raises
         try:
             return text.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -256,15 +255,15 @@ class PassageStore:
         last ends.
         """
         bounds = np.array(self._offsets[start : stop + 1])
-        # compiled loops go where these point
+        # compiled loops do not check these
         if (bounds[1:] < bounds[:-1]).any() or bounds[0] < 0 or bounds[-1] > self.counts["bytes"]:
-            raise damaged(self.folder / "offsets.npy", "its offsets do not fit")
+            raise damaged(self.folder / "offsets.npy", "its offsets are inconsistent")
         block = bytearray(int(bounds[-1] - bounds[0]))
         read = 0
-        while read < len(block):  # the system hands out 2 GiB at a time at most
+        while read < len(block):  # the system returns at most 2 GiB at a time
             part = os.preadv(self._text, [memoryview(block)[read:]], int(bounds[0]) + read)
             if not part:
-                raise damaged(self.folder / "text.bin", "it was cut off while it was read")
+                raise damaged(self.folder / "text.bin", "it was truncated while being read")
             read += part
         return block, bounds - bounds[0]
 
@@ -273,7 +272,7 @@ class PassageStore:
         return np.asarray(self._ids[start:stop])
 
     def bytes_up_to(self, i: int) -> int:
-        """How many bytes of text stand before passage i."""
+        """The bytes of text before passage i."""
         return int(self._offsets[i])
 
     def sample(self) -> list[str]:
@@ -285,7 +284,7 @@ class PassageStore:
             text_key(text) != int(self._ids[number])
             for number, text in zip(numbers, texts, strict=True)
         ):
-            raise damaged(self.folder / "text.bin", "a passage does not fit its id")
+            raise damaged(self.folder / "text.bin", "a passage does not match its id")
         return texts
 
     def id(self, i: int) -> str:
@@ -297,4 +296,4 @@ class PassageStore:
         try:
             return self._sources[int(self._origins[i])]
         except IndexError:
-            raise damaged(self.folder / "sources.npy", "it does not fit sources.json") from None
+            raise damaged(self.folder / "sources.npy", "it does not match sources.json") from None

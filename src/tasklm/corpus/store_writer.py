@@ -16,7 +16,7 @@ from tasklm.corpus.passages import counted_passages
 from tasklm.errors import RunError
 from tasklm.storage.files import write_json
 
-# where each document names a source of its own, further ones count under their file's name
+# if each document has its own source, further ones count under their file's name
 MOST_SOURCES = 100_000
 
 
@@ -40,7 +40,7 @@ class ArrayFile:
         self._count += values.size
 
     def close(self, whole: bool) -> None:
-        """Closes the file, with the length in its header where it was written to its end."""
+        """Closes the file, with the length in its header if it was written completely."""
         with self._file:
             if whole:
                 self._finish()
@@ -64,7 +64,7 @@ class CutDocuments(NamedTuple):
 
 
 def cut_documents(passage_words: int, documents: Sequence[str]) -> CutDocuments:
-    """The passages of documents: most of the work of reading a corpus."""
+    """Splits documents into passages: most of the work of reading a corpus."""
     texts: list[bytes] = []
     keys: list[int] = []
     word_counts: list[int] = []
@@ -83,7 +83,7 @@ def cut_documents(passage_words: int, documents: Sequence[str]) -> CutDocuments:
 
 
 class StoreWriter:
-    """Writes passages, but for those that were there before."""
+    """Writes passages, except repeated ones."""
 
     def __init__(self, folder: Path, counts: Counter[str]) -> None:
         self._folder, self.counts = folder, counts

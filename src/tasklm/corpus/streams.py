@@ -1,5 +1,4 @@
-"""Bytes of input files, plain or compressed: damage and files that are made to fill the memory are
-told as DataErrors."""
+"""Bytes of input files, plain or compressed: damaged and malicious files raise DataErrors."""
 
 from __future__ import annotations
 
@@ -20,16 +19,16 @@ CHECK_THE_PATH = (
 )
 COMPRESSED = (".gz", ".zst")
 UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
-# times its own size that a larger one may unpack to; text is packed to a third or a tenth
+# times its own size that a larger one may unpack to; text compresses to a third or a tenth
 RATIO = 250
-OF_A_ROW = 100  # bytes that a row counts beside its content, since rows are objects in memory
+OF_A_ROW = 100  # bytes that a row counts besides its content, because rows are objects in memory
 
-# is told the number of bytes each time some were read from the disk
+# receives the number of bytes each time some are read from disk
 Watch = Callable[[int], object]
 
 
 def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
-    """Opens a regular file; whatever is in the way is told as a DataError."""
+    """Opens a regular file; any problem raises a DataError."""
     try:
         return open_regular(path)
     except FileNotFoundError:
@@ -42,28 +41,32 @@ def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
         problem = f"the file cannot be read ({error.strerror})"
         remedy = "Check its permissions and its disk."
         if "not a regular file" in str(error.strerror):
-            remedy = "Files are read several times: write what it gives to a file, and name that."
+            remedy = "Files are read several times: save its output to a file, and name that."
         raise DataError(problem, file=path, remedy=remedy) from None
 
 
 class Unpacked:
-    """Counts what a file unpacks to; one that unpacks to far too much was made to fill a memory or
-    a disk."""
+    """Counts the unpacked bytes of a file; one that unpacks to far too much is a decompression
+    bomb.
+    """
 
     def __init__(self, path: Path, size: int, remedy: str) -> None:
         self.path, self.remedy = path, remedy
         self.most, self.size = max(UNPACKED, RATIO * size), 0
 
     def add(self, size: int) -> None:
-        """Adds to the count; raises DataError where it is too large."""
+        """Adds to the count; raises DataError if it is too large."""
         self.size += size
         if self.size > self.most:
-            problem = f"the file unpacks to more than {RATIO} times its size, which text does not"
+            problem = (
+                f"the file unpacks to more than {RATIO} times its size, which is not plausible "
+                "for text"
+            )
             raise DataError(problem, file=self.path, remedy=self.remedy)
 
 
 class Source(io.RawIOBase):
-    """The decompressed bytes of a file; damage is told as a DataError."""
+    """The decompressed bytes of a file; damage raises a DataError."""
 
     def __init__(self, path: Path, watch: Watch | None) -> None:
         self.path = path
@@ -74,8 +77,8 @@ class Source(io.RawIOBase):
         if path.suffix.lower() == ".gz":
             self._stream = gzip.GzipFile(fileobj=io.BufferedReader(read, 1 << 17))
         elif path.suffix.lower() == ".zst":
-            # Arrow's reader notices a file that was cut off; zstandard's stream reader takes it for
-            # the end
+            # Arrow's reader notices a truncated file; zstandard's stream reader takes it for the
+            # end
             import pyarrow as pa  # here: few files are of this kind, and importing it takes a while
 
             self._stream = pa.CompressedInputStream(pa.PythonFile(read, "r"), "zstd")
@@ -92,13 +95,13 @@ class Source(io.RawIOBase):
         try:
             block = self._stream.read(len(buffer))
         except EOFError:
-            raise self._damaged("the compressed file is cut off") from None
+            raise self._damaged("the compressed file is truncated") from None
         except (zlib.error, OSError) as error:
             if self._unpacked is None:
                 raise DataError(
                     f"the file cannot be read ({error})", file=self.path, remedy="Check its disk."
                 ) from None
-            what = "cut off" if "truncated" in str(error).lower() else f"damaged ({error})"
+            what = "truncated" if "truncated" in str(error).lower() else f"damaged ({error})"
             raise self._damaged(f"the compressed file is {what}") from None
         if self._unpacked is not None:
             self._unpacked.add(len(block) + OF_A_ROW * block.count(b"\n"))

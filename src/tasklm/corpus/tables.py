@@ -21,7 +21,7 @@ from tasklm.storage.safe_reading import parse_json
 LONGEST_LINE = 64 << 20  # characters; one line is held in memory, so there must be a limit
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 MOST_COLUMNS = 1_000_000
-MOST_COMPARED = 1000  # columns among which a mistyped name is looked for
+MOST_COMPARED = 1000  # columns that are searched for a mistyped name
 SHOWN = 20  # columns that an error lists
 
 
@@ -34,9 +34,7 @@ class Row:
 
 
 def kind_of(path: Path) -> str:
-    """The suffix that says what the file holds, that of a compression left out: 'a.CSV.gz' →
-    '.csv'.
-    """
+    """The suffix of the file's format, without that of a compression: 'a.CSV.gz' → '.csv'."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -51,9 +49,7 @@ def open_text(path: Path, watch: Watch | None = None) -> TextIO:
 
 
 def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
-    """Yields the lines with their ends; what cannot be read raises a
-    DataError that names the line.
-    """
+    """Yields the lines with their ends; unreadable text raises a DataError that names the line."""
     number = 0
     with open_text(path, watch) as file:
         try:
@@ -78,8 +74,8 @@ def read_lines(path: Path, watch: Watch | None = None) -> Iterator[str]:
 
 
 def _not_utf8(path: Path) -> DataError:
-    """The error for the first line that is not UTF-8; the text layer decodes in blocks and cannot
-    tell which.
+    """The error for the first line that is not UTF-8; the text layer decodes in blocks and does not
+    know which.
     """
     remedy = "Save the file as UTF-8, for example: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
     with io.BufferedReader(Source(path, None), 1 << 17) as file:
@@ -117,7 +113,7 @@ def read_rows(
         rows = _json_rows(path, columns, watch)
     else:
         raise DataError(
-            "the kind of table is not known by its name",
+            "the format of the table cannot be told from its name",
             file=path,
             remedy=f"Use one of {', '.join(TABLES)}; all but Parquet may end in .gz or .zst.",
         )
@@ -129,7 +125,7 @@ def read_rows(
         raise DataError(
             "the file is empty: it has no rows",
             file=path,
-            remedy="Check that it was written to its end.",
+            remedy="Check that it was written completely.",
         )
 
 
@@ -140,13 +136,13 @@ def missing_column(path: Path, column: str, names: Sequence[str]) -> DataError:
         f"{problem}; the columns are {listed(names)}",
         file=path,
         line=1,
-        remedy="Name one that is there with --text-column, --label-column or --corpus-column "
+        remedy="Name an existing one with --text-column, --label-column or --corpus-column "
         "(recipe: data.text_column, data.label_column, data.corpus_column).",
     )
 
 
 def listed(names: Sequence[str]) -> str:
-    """Returns names for an error, in quotes; of very many the first ones."""
+    """Names for an error, in quotes; the first ones if there are very many."""
     text = ", ".join(map(repr, names[:SHOWN]))
     if len(names) > SHOWN:
         text += f" and {len(names) - SHOWN:,} more"
@@ -154,8 +150,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def places_of(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> dict[str, int]:
-    """Returns column → place in the header, of all columns or of those wanted; a missing one raises
-    a DataError."""
+    """Maps column → position in the header, for all columns or the wanted ones; a missing one
+    raises a DataError.
+    """
     places: dict[str, int] = {}
     for place, name in enumerate(header):
         places.setdefault(name, place)
@@ -172,7 +169,7 @@ def _pick(path: Path, header: Sequence[str], *, columns: Sequence[str] | None) -
 
 
 def _checked(path: Path, header: Sequence[str], line: int) -> Sequence[str]:
-    """The header; raises a DataError where it has too many columns, or two of one name."""
+    """The header; raises a DataError if it has too many columns, or a repeated name."""
     if len(header) > MOST_COLUMNS:
         problem = f"there are {len(header):,} columns, more than {MOST_COLUMNS:,}"
         raise DataError(
@@ -209,7 +206,7 @@ def _separated_rows(
             wanted = places_of(path, header, columns)
         elif len(fields) != len(header):
             raise DataError(
-                f"the row has {len(fields)} fields, the header has {len(header)}",
+                f"the row has {len(fields)} fields, but the header has {len(header)}",
                 file=path,
                 line=number,
                 remedy=remedy,
@@ -219,7 +216,7 @@ def _separated_rows(
 
 
 def _header(path: Path, fields: list[str], line: int) -> Sequence[str]:
-    """The names of the columns; one without a name is called by its place."""
+    """The names of the columns; one without a name gets its position."""
     names = fields
     if len(fields) <= MOST_COLUMNS:
         names = [name.strip() or f"column {i}" for i, name in enumerate(fields, 1)]
@@ -256,7 +253,7 @@ def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
 def _tab_records(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """Yields line number and fields.
 
-    Quotes in TSV are mostly plain text; only a field wholly in quotes is unwrapped.
+    Quotes in TSV are mostly plain text; only a fully quoted field is unquoted.
     """
     for number, line in enumerate(lines, 1):
         content = line.rstrip("\r\n")
@@ -287,9 +284,7 @@ def _json_rows(path: Path, columns: Sequence[str] | None, watch: Watch | None) -
                 f"the line is not valid JSON ({error})",
                 file=path,
                 line=number,
-                remedy=(
-                    "Write one JSON object per line; jq -c '.[]' FILE makes that from a JSON list."
-                ),
+                remedy=("Write one JSON object per line; jq -c '.[]' FILE converts a JSON list."),
             ) from None
         if not isinstance(values, dict):
             raise DataError(

@@ -1,11 +1,11 @@
-"""What a word is, for every part of tasklm that counts, hashes or searches words."""
+"""The definition of a word for every part of tasklm that counts, hashes or searches words."""
 
 from __future__ import annotations
 
 import functools
 import unicodedata
 
-# Scripts written without spaces: their characters stand for words, since finding real words would
+# Scripts written without spaces: their characters count as words, because finding real words would
 # need a dictionary.
 _SPACELESS = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -80,7 +80,8 @@ def words(text: str) -> list[str]:
     if text.isascii():
         return text.encode("ascii").translate(_ASCII).decode("ascii").split()
     pieces: list[str] = []
-    # lone surrogates, which JSON can hold, are no letters: "replace" turns them into question marks
+    # lone surrogates, which JSON can contain, are not letters: "replace" turns them into question
+    # marks
     for token in folded(text).encode("utf-8", "replace").translate(_ASCII).decode().split():
         if token.isascii():
             pieces.append(token)

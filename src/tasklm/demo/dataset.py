@@ -1,5 +1,5 @@
-"""The demo's data: is this sentence of SciPy's documentation intact or scrambled, and a heap of
-other documentation.
+"""The demo's data: is a sentence of SciPy's documentation intact or scrambled? The corpus is other
+documentation.
 """
 
 import json
@@ -23,7 +23,7 @@ LABELS = {
 SEED = 3
 TRAIN, DEV, TEST = 800, 500, 1300  # dev and test end with the module that reaches the count
 FEWEST, MOST = 9, 25  # words of a sentence
-RUN = 13  # words in a row that two texts may not share (or all of the shorter text)
+RUN = 13  # consecutive words that two texts may not share (or all of the shorter text)
 _KEY = 5  # words by which runs are looked up
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _PLAIN_WORD = re.compile(r"[A-Za-z-]+[,.;:]?")
@@ -32,7 +32,7 @@ _LEAST_PLAIN = 0.85  # share of plain words: the rest may be code or numbers
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence, as it was written and as it is shown, and where it stands."""
+    """A sentence as written and as shown, and its source."""
 
     sentence: str
     text: str
@@ -177,9 +177,8 @@ def _split(examples: list[Example]) -> tuple[list[Example], list[Example], list[
     ]
     if len(rest) < TRAIN:
         raise RunError(
-            f"only {len(rest)} sentences were found for training and "
-            f"{TRAIN} are needed: the installed scipy is documented "
-            "in another form. Install scipy 1.17 and try again."
+            f"only {len(rest)} sentences were found for training, but {TRAIN} are needed: the "
+            "installed scipy is documented differently. Install scipy 1.17 and try again."
         )
     chance.shuffle(rest)
     return rest[:TRAIN], dev, test

@@ -1,5 +1,5 @@
-"""The demo as a recipe: the embedded data set, built when it is not there, and settings that take
-minutes on two cores.
+"""The demo as a recipe: the embedded data set, built when it is not there, and with settings that
+take minutes on two cores.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def demo_recipe(folder: Path, tracker: Tracker) -> Recipe:
     same versions.
     """
     if not _is_built(folder):
-        tracker.say("data made of the documentation of the installed packages", "demo")
-        with tracker.progress("making the data, about a minute"):
+        tracker.say("the data is the documentation of the installed packages", "demo")
+        with tracker.progress("building the data, about a minute"):
             build(folder)
     about = json.loads((folder / "ABOUT.json").read_text(encoding="utf-8"))
     tracker.say(about["task"], "task")

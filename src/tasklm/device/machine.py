@@ -1,4 +1,4 @@
-"""Which device, how many threads, which arithmetic: chosen once, at the start."""
+"""Device, threads and precision: chosen once, at the start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Hardware
 from tasklm.tokens.batches import TokenBatch
 
-MOST_REASON = 200  # characters of what PyTorch has against a device
+MOST_REASON = 200  # characters of PyTorch's objection to a device
 # what its builds raise then
 UNUSABLE = (RuntimeError, AssertionError, AttributeError, ValueError, ImportError)
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -28,7 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 @dataclass(frozen=True)
 class Machine:
-    """The device and arithmetic of this process."""
+    """The device and precision of this process."""
 
     device: torch.device
     bf16: bool
@@ -38,18 +38,18 @@ class Machine:
     memory: float | None = None  # bytes of the device that may be used; None: all that is free
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """The context of forward passes: bf16 matrix products where the hardware has them."""
+        """The context of forward passes: bf16 matrix products if the hardware supports them."""
         if self.bf16:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 
     def counts_pieces(self, batch: TokenBatch) -> bool:
-        """Whether a batch must say where its tiles or pieces are: for long rows on a GPU."""
+        """Whether a batch needs the positions of its tiles or pieces: for long rows on a GPU."""
         long = batch.tiled or batch.ids.shape[1] > LONGEST_ROW
         return self.device.type == "cuda" and self.bf16 and long
 
     def compiled(self, function: Function, graphs: bool) -> Function:
-        """The function compiled for one shape of its inputs, where this machine compiles.
+        """The function compiled for one shape of its inputs, if this machine compiles.
 
         `graphs`: its launches on a GPU are recorded and replayed, for work so small that the GPU
         waits for them.
@@ -65,7 +65,7 @@ class Machine:
             torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> float | None:
-        """The free memory that this process may take; None where it is not counted."""
+        """The free memory that this process may take; None if it is not counted."""
         if self.device.type != "cuda":
             return None
         free, _ = torch.cuda.mem_get_info(self.device)
@@ -77,16 +77,16 @@ class Machine:
         return min(unused, self.memory - own)
 
     def free_unused(self) -> None:
-        """Hands back memory that is held for later: that of recorded graphs, and freed blocks."""
+        """Releases cached memory: that of recorded graphs, and freed blocks."""
         if self.device.type != "cuda":
             return
         if self.compiles:
-            # what was recorded is of no use for other shapes, and keeps its memory
+            # recordings are useless for other shapes and hold memory
             torch.compiler.reset()
         torch.cuda.empty_cache()
 
     def peak_bytes(self) -> int:
-        """The most memory in use since the last call; 0 where it is not counted."""
+        """The peak memory since the last call; 0 if it is not counted."""
         if self.device.type != "cuda":
             return 0
         peak = torch.cuda.max_memory_allocated(self.device)
@@ -95,7 +95,7 @@ class Machine:
 
 
 def set_up(settings: Hardware) -> Machine:
-    """The machine that the settings ask for, with the number of threads set."""
+    """The machine of the settings, with the number of threads set."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // processes)
     torch.set_num_threads(threads)
@@ -155,13 +155,11 @@ def _device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         built = torch.version.cuda or getattr(torch.version, "hip", None)
-        reason = (
-            "PyTorch finds no GPU with CUDA" if built else "this PyTorch was built without CUDA"
-        )
+        reason = "PyTorch finds no CUDA GPU" if built else "this PyTorch was built without CUDA"
         raise RecipeError(
             [f"hardware.device = {name!r}: {reason}; leave the key out, or set it to cpu"]
         )
-    if name == "cuda":  # of several processes each has its own
+    if name == "cuda":  # each of several processes has its own
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
         device = torch.device(name)
@@ -181,8 +179,8 @@ def _device(name: str) -> torch.device:
 def cpu_computes_in_bf16() -> bool:
     """Whether this CPU has units for bf16 matrices (AMX), as the kernel lists them.
 
-    Asked, not timed: on a busy machine a measurement may come out otherwise the next time, and a
-    resumed run would change its arithmetic.
+    Looked up, not timed: on a busy machine a measurement may differ next time, and a resumed run
+    would change its precision.
     """
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.exists() and "amx_bf16" in cpuinfo.read_text(encoding="utf-8", errors="replace")

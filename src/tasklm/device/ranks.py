@@ -2,7 +2,7 @@
 
 Every process prepares the same whole batch and takes its own rows; gradients are summed. The losses
 are divided by the targets of the whole batch, so that the result is that of one process. Everything
-that is not training happens once, in the first process, and the others wait for it.
+except training happens once, in the first process, while the others wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasklm.errors import TrainingError
 
 # how long the others wait while the first selects and tokenizes
 PATIENCE = datetime.timedelta(days=7)
-BUCKET = 1 << 25  # bytes of gradients that travel together
+BUCKET = 1 << 25  # bytes of gradients sent together
 
 
 class Ranks:
@@ -36,22 +36,22 @@ class Ranks:
 
     @property
     def count(self) -> int:
-        """How many processes there are, 1 while this one acts by itself."""
+        """The number of processes, 1 while this one acts alone."""
         return 1 if self._by_itself else self._count
 
     @property
     def total(self) -> int:
-        """How many processes there are, also while this one acts by itself."""
+        """The number of processes, even while this one acts alone."""
         return self._count
 
     @property
     def first(self) -> bool:
-        """Whether this process does what happens once."""
+        """Whether this process does the work that happens once."""
         return self._rank == 0
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:
-        """Lets this process act as if it were the only one, while the others wait."""
+        """Lets this process act alone while the others wait."""
         before, self._by_itself = self._by_itself, True
         try:
             yield
@@ -59,13 +59,13 @@ class Ranks:
             self._by_itself = before
 
     def wait(self) -> None:
-        """Waits until all processes have come here."""
+        """Waits until all processes have reached this point."""
         if self.count > 1:
             with _clear_errors():
                 dist.barrier(group=_control())
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sums the gradients over the processes, in buckets that travel while others fill."""
+        """Sums the gradients over the processes, in buckets that are sent while others fill."""
         if self.count == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -90,7 +90,7 @@ class Ranks:
         return int(summed)
 
     def give(self, tensors: Iterable[Tensor]) -> None:
-        """Gives all processes what the tensors hold in the first."""
+        """Copies the tensors of the first process to all others."""
         if self.count > 1:
             with _clear_errors(), torch.no_grad():
                 for tensor in tensors:
@@ -109,7 +109,7 @@ ALONE = Ranks()
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Turns the errors of a broken connection into a message that says the way out."""
+    """Turns the errors of a broken connection into a message with the remedy."""
     try:
         yield
     except RuntimeError as error:
@@ -144,7 +144,7 @@ def _control() -> dist.ProcessGroup | None:
 
 
 def first_of_all() -> bool:
-    """Whether this process is the one that speaks to the person, before any connection is made."""
+    """Whether this process is the one that prints, before any connection is made."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -154,7 +154,7 @@ def processes_started() -> int:
 
 
 def join(device: torch.device) -> Ranks:
-    """This process's place, after connecting with the others that `torchrun` started."""
+    """This process's rank, after connecting with the others that `torchrun` started."""
     if processes_started() == 1:
         return ALONE
     if not dist.is_initialized():

@@ -1,4 +1,4 @@
-"""What an encoder must offer, and its shape in numbers."""
+"""The interface of an encoder, and its shape."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITS = {  # smallest and largest number
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers that make an encoder."""
+    """The dimensions of an encoder."""
 
     vocabulary: int
     layers: int
@@ -46,12 +46,12 @@ class Shape:
 
     @classmethod
     def from_dict(cls, values: Any) -> Shape:
-        """The shape that `to_dict` described; raises ValueError where no encoder can have it.
+        """The shape that `to_dict` described; raises ValueError if it is impossible.
 
         The description may come from anywhere, and nothing is built before it is checked.
         """
         if not isinstance(values, dict) or not set(values) <= {entry.name for entry in fields(cls)}:
-            raise ValueError("the shape of the encoder is not described as it should be")
+            raise ValueError("the description of the encoder's shape is malformed")
         values = {"embedding": 0, **values}
         for name, (low, high) in LIMITS.items():
             value = values.get(name)
@@ -73,8 +73,8 @@ class Shape:
 class Encoder(Protocol):
     """Tokens in, one vector per token out.
 
-    Made with `tables=False` it has no embeddings of its own and only contextualises those of
-    another encoder.
+    With `tables=False` it has no embeddings of its own and only contextualises those of another
+    encoder.
     """
 
     shape: Shape
@@ -89,7 +89,7 @@ class Encoder(Protocol):
         """Hidden states (rows, length, width), or those of the tokens `wanted`: (wanted, width).
 
         `wanted` (int64) numbers tokens of the flattened batch. The last layer computes what follows
-        its attention for them alone: all that a head does not read would be computed for nothing.
+        its attention only for them: anything that no head reads would be wasted.
         """
         ...
 

@@ -1,7 +1,7 @@
 """ModernBERT (arXiv 2412.13663): pre-norm, rotary positions, gated feed-forward, no biases.
 
 Every layer attends to the whole piece. The paper's local layers (a window of 128 tokens) save time
-on long texts alone.
+only on long texts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""RoBERTa (arXiv 1907.11692): BERT's encoder with another ε in its LayerNorms, for checkpoints that
-were trained with it.
+"""RoBERTa (arXiv 1907.11692): BERT's encoder with a different ε in its LayerNorms, for checkpoints
+trained with it.
 
 Positions are counted from 0 as in `bert`: the rows of padding in front of published position tables
 are left out when they are read.

@@ -1,4 +1,4 @@
-"""Whether probabilities can be believed: reliability, and one temperature that mends them.
+"""Calibration: how reliable probabilities are, and one temperature that corrects them.
 
 Guo, Pleiss, Sun and Weinberger, "On Calibration of Modern Neural Networks" (arXiv 1706.04599):
 reliability diagrams and the expected calibration error (section 2), temperature scaling (section
@@ -19,10 +19,10 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 BINS = 10  # of equal width, over the probability of the likeliest class
-# temperatures: the best is 0 where dev holds no mistake, infinite where the model knows nothing
+# temperatures: the best is 0 if dev has no mistake, infinite if the model knows nothing
 COLDEST, HOTTEST = 0.01, 100.0
 SMALLEST = float(np.finfo(np.float32).tiny)  # probabilities that are written as 0 were below this
-ENOUGH = 1e-12  # relative width of the interval around the best 1/T at which the search ends
+ENOUGH = 1e-12  # relative tolerance of the best 1/T
 
 
 def calibration(
@@ -30,7 +30,7 @@ def calibration(
     gold: Mapping[str, Sequence[str]],
     answers: Mapping[str, Sequence[Answer]],
 ) -> dict[str, Any]:
-    """The temperature that dev gives, and the reliability before and after it on test, or dev.
+    """The temperature fitted on dev, and the reliability before and after it on test, or on dev.
 
     `gold` and `answers` hold the classes and the answers of each split; answers have the
     probabilities of all `labels`.
@@ -50,10 +50,10 @@ def best_temperature(probabilities: Floats, right: Numbers) -> float:
     """The temperature T at which softmax(log p / T) makes the `right` classes likeliest.
 
     The likelihood is convex in β = 1/T and its slope Σ (E_β[log p] − log p_right) rises with β. The
-    zero of the slope is looked for between COLDEST and HOTTEST; a model without a mistake on dev
+    zero of the slope is searched between COLDEST and HOTTEST; a model without a mistake on dev
     gets COLDEST.
     """
-    from scipy.optimize import brentq  # not at the top: predicting need not wait for it
+    from scipy.optimize import brentq  # imported here so that predicting does not wait for it
 
     logits = _logits(probabilities)
     of_right = logits[np.arange(len(right)), right]
@@ -70,7 +70,7 @@ def best_temperature(probabilities: Floats, right: Numbers) -> float:
 
 
 def scaled(probabilities: Floats, temperature: float) -> Floats:
-    """The probabilities at a temperature; which class is the likeliest stays."""
+    """The probabilities at a temperature; the likeliest class stays the same."""
     return _softmax(_logits(probabilities) / temperature)
 
 

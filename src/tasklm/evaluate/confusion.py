@@ -1,4 +1,4 @@
-"""Which classes are taken for which: the confusion matrix and what follows from it per class."""
+"""The confusion matrix and the scores of each class that follow from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ClassScore:
-    """Precision, recall and F1 of one class, with how many examples have it and were given it."""
+    """Precision, recall and F1 of one class, with its numbers of gold and predicted examples."""
 
     precision: float
     recall: float
@@ -23,7 +23,7 @@ class ClassScore:
 
 
 def confusion_matrix(gold: Array, predicted: Array, classes: int) -> NDArray[np.int64]:
-    """Returns counts of examples, gold class in the row, predicted class in the column."""
+    """Counts of examples by gold class (row) and predicted class (column)."""
     for name, array in (("gold", gold), ("predicted", predicted)):
         if array.shape != gold.shape or (
             len(array) and (array.min() < 0 or array.max() >= classes)
@@ -31,7 +31,7 @@ def confusion_matrix(gold: Array, predicted: Array, classes: int) -> NDArray[np.
             raise ValueError(
                 f"{name} must be as many whole numbers from 0 to {classes - 1} as gold has"
             )
-    from sklearn.metrics import confusion_matrix as counted  # not at the top: it is slow to import
+    from sklearn.metrics import confusion_matrix as counted  # imported here because it is slow
 
     counts: NDArray[np.int64] = counted(gold, predicted, labels=np.arange(classes))
     return counts

@@ -1,13 +1,15 @@
-"""How sure a score is: bootstrap intervals and paired differences over test examples and seeds.
+"""The uncertainty of scores: bootstrap intervals and paired differences over test examples and
+seeds.
 
-Each resample draws test examples and, apart from them, seeds, all with replacement: trainings of
+Each resample draws test examples and, independently, seeds, all with replacement: trainings of
 stage 1 first, then fine-tunings within each. Two models are compared on the same drawn examples,
-each by seeds of its own. docs/methods/significance.md derives and measures what is done here.
+each with its own seeds.
 
-A metric is a function of sums of what each example adds, so that a resample costs a matrix product.
-Examples that add the same under every model and seed are interchangeable, so what is drawn is how
-often each such pattern occurs (a multinomial): the same distribution as drawing examples one by
-one, at the cost of the patterns. Drawn seeds are weights of the seeds' scores on those examples.
+A metric is a function of sums over examples, so that a resample costs one matrix product. Examples
+that contribute the same under every model and seed are interchangeable, so the number of
+occurrences of each such pattern is drawn (a multinomial): the same distribution as drawing examples
+one by one, at the cost of the patterns. Drawn seeds become weights of the seeds' scores on those
+examples.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Resampling:
-    """How many resamples are drawn, how much of them an interval covers, and the draw's seed."""
+    """The number of resamples, the coverage of intervals, and the seed of the draws."""
 
     resamples: int = 1000
     confidence: float = 0.95
@@ -63,24 +65,26 @@ class Difference:
 
     @property
     def at_floor(self) -> bool:
-        """Whether p is the least that so many resamples can show."""
+        """Whether p is the smallest value that this number of resamples can show."""
         return bool(self.resamples) and self.p <= 2 / (self.resamples + 1)
 
     def p_text(self) -> str:
-        """p for a table: '≤ 0.002' where it may well be less, else '0.31'."""
+        """p for a table: '≤ 0.002' if it may be smaller, else '0.31'."""
         return f"≤ {self.p:.2g}" if self.at_floor else f"{self.p:.2g}"
 
     def sureness(self) -> str:
-        """p for a sentence, with the number of resamples that it was counted in."""
+        """p for a sentence, with the number of resamples."""
         relation = "≤" if self.at_floor else "="
         text = f"p {relation} {self.p:.2g}"
         if self.resamples:
-            text += f" at {self.resamples:,} resamples"
+            text += f" with {self.resamples:,} resamples"
         return text
 
 
 def resampled_text(*shapes: tuple[int, int]) -> str:
-    """What is drawn where models have so many trainings and fine-tunings: one alone cannot vary."""
+    """What is resampled, given the numbers of trainings and fine-tunings: a single one
+    cannot vary.
+    """
     stages = [str(stage) for stage in (1, 2) if any(shape[stage - 1] > 1 for shape in shapes)]
     if not stages:
         return "test examples"
@@ -88,7 +92,9 @@ def resampled_text(*shapes: tuple[int, int]) -> str:
 
 
 def statistics_of(metric: Metric, predicted: Predicted) -> Floats:
-    """What each example adds to the sums: (trainings, fine-tunings, examples, numbers)."""
+    """The contribution of each example to the sums: (trainings, fine-tunings, examples,
+    numbers).
+    """
     if not len(predicted.gold):
         raise DataError(
             "there are no examples to score",
@@ -123,14 +129,14 @@ def paired_difference(
     """Ours − other by a paired bootstrap; their numbers of seeds may differ.
 
     p is twice the smaller share of resamples on either side of zero, with one added to the count
-    and to the resamples (Davison & Hinkley 1997, §4.2): so many resamples can show no less than
-    2 / (resamples + 1).
+    and to the resamples (Davison & Hinkley 1997, §4.2): the smallest possible p is therefore 2 /
+    (resamples + 1).
     """
     rows = np.concatenate([_rows(ours), _rows(other)])
     weights = np.concatenate(
         [_weights_of(ours, resampling, 1), -_weights_of(other, resampling, 2)], axis=1
     )
-    # rounded: equal scores must count as equal, whatever order they were summed in
+    # rounded: equal scores must count as equal, whatever the order of summation
     differences = np.round(_drawn_scores(metric, rows, weights, resampling.seed), 12)
     low, high = _percentiles(differences, resampling.confidence)
     tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
@@ -143,11 +149,11 @@ def paired_difference(
 def seed_weights(
     trainings: int, tunings: int, resamples: int, generator: np.random.Generator
 ) -> Floats:
-    """How much each seed counts in each resample: (resamples, trainings, fine-tunings), 1 in all.
+    """The weight of each seed in each resample: (resamples, trainings, fine-tunings), summing to 1.
 
-    Of the first level that has several, one fewer is drawn than there are: the variance of the
-    drawn mean is then right on average (Rao & Wu 1988). As many would make it (n − 1) / n of
-    that: a third too little with three seeds. A level of one does not vary.
+    At the first level with several, one fewer is drawn than there are: the variance of the drawn
+    mean is then right on average (Rao & Wu 1988). Drawing as many would give (n − 1) / n of it: a
+    third too little with three seeds. A level with a single one does not vary.
     """
     drawn = max(1, trainings - 1)
     within = tunings if trainings > 1 else max(1, tunings - 1)
@@ -167,12 +173,12 @@ def _weights_of(statistics: Floats, resampling: Resampling, stream: int) -> Floa
 
 
 def _rows(statistics: Floats) -> Floats:
-    """The statistics of all seeds beneath one another: (seeds, examples, numbers)."""
+    """The statistics of all seeds, stacked: (seeds, examples, numbers)."""
     return statistics.reshape(-1, *statistics.shape[2:])
 
 
 def _drawn_scores(metric: Metric, statistics: Floats, weights: Floats, seed: int) -> Floats:
-    """For each resample the scores of all rows on its examples, summed by its weights."""
+    """For each resample the weighted sum of all rows' scores on its examples."""
     scores, start = [], 0
     for sums in _resampled(statistics, len(weights), seed):
         values = metric.value(sums)

@@ -2,17 +2,16 @@
 the others.
 
 PLL(x) = Σ_t log p(x_t | the other tokens) (*BERT has a Mouth, and It Must Speak*, arXiv 1902.04094;
-*Masked Language Model Scoring*, arXiv 1910.14659). Special tokens, [UNK] among them, are read but
-not summed over: no objective learns to predict them.
+*Masked Language Model Scoring*, arXiv 1910.14659). Special tokens, including [UNK], are read but
+not scored: no objective learns to predict them.
 
-- `mlm`: every token is masked in turn, n passes for a text of n tokens.
-- `electric`: one pass; log p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based
-  Cloze Models*, arXiv 2012.08561).
-- `electra-tt`: one pass of the encoder and of both towers; p is what the discriminator's D and
-  the towers' q say, see `log_data`.
+- `mlm`: every token is masked in turn, n passes for a text of n tokens. - `electric`: one pass; log
+p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
+- `electra-tt`: one pass of the encoder and of both towers; p follows from the discriminator's D and
+the towers' q, see `log_data`.
 
-A text longer than the model's rows is cut into windows of nearly equal size, which are scored each
-by itself and summed.
+A text longer than the model's rows is split into windows of nearly equal size, which are scored
+separately and summed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Likelihood:
     tokens: list[int]  # numbers of the tokens that are scored
     scores: list[float]  # log p of each of them
     left_out: int  # special tokens in the text, such as [UNK]
-    windows: int  # parts that the text was cut into
+    windows: int  # parts that the text was split into
 
     @property
     def total(self) -> float:
@@ -55,19 +54,19 @@ class Likelihood:
 
     @property
     def per_token(self) -> float | None:
-        """The mean of its tokens, None where there is none."""
+        """The mean over its tokens; None if it has none."""
         if not self.scores:
             return None
         return self.total / len(self.scores)
 
 
 class Scorer:
-    """Scores texts with a language model whose objective knows probabilities of tokens."""
+    """Scores texts with a language model whose objective yields probabilities of tokens."""
 
     def __init__(self, model: LanguageModel) -> None:
         name = model.settings.objective
         if name not in METHODS:
-            problem = f"train.objective = {name!r} gives no probability of a token"
+            problem = f"train.objective = {name!r} yields no token probabilities"
             way_out = f"train with one of {', '.join(METHODS)} to score texts"
             raise RecipeError([f"{problem}; {way_out}"])
         self.model, self.method = model, METHODS[name]
@@ -105,7 +104,7 @@ class Scorer:
 
 
 def windows_of(numbers: list[int], most: int) -> Windows:
-    """The tokens in as few parts of at most `most` as will do, of nearly equal size."""
+    """The tokens in as few parts of at most `most` as possible, of nearly equal size."""
     if not numbers:
         return []
     count = -(-len(numbers) // most)
@@ -130,8 +129,8 @@ def _batches(model: LanguageModel, windows: Windows) -> Iterator[tuple[list[int]
 def _in_one_pass(
     model: LanguageModel, windows: Windows, scores_of: Callable[[LanguageModel, TokenBatch], Tensor]
 ) -> list[np.ndarray]:
-    """The score of every token of every window, by a function that gives those of a batch (rows,
-    length).
+    """The score of every token of every window, from a function that scores a batch
+    (rows, length).
     """
     by_window = [np.zeros(len(window)) for window in windows]
     for numbers, batch in _batches(model, windows):
@@ -142,16 +141,14 @@ def _in_one_pass(
 
 
 def by_energies(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
-    """Returns −E of every token (`electric`)."""
+    """The −E of every token (`electric`)."""
     return _in_one_pass(
         model, windows, lambda model, batch: -model.objective.energies(model.encoder, batch)
     )
 
 
 def by_judgements(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
-    """Returns log p of every token by the judgements of the encoder and the towers' q
-    (`electra-tt`).
-    """
+    """The log p of every token from the encoder's judgements and the towers' q (`electra-tt`)."""
 
     def scores_of(model: LanguageModel, batch: TokenBatch) -> Tensor:
         replaced = model.objective.judgement(model.encoder(batch))
@@ -165,26 +162,26 @@ def by_judgements(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
 
 
 def log_data(replaced: Tensor, log_q: Tensor, rate: float) -> Tensor:
-    """Returns log p of tokens in the data, from the logits of their being replaced and log q of
-    their being sampled.
+    """The log p of tokens in the data, from the logits of being replaced and the log q of being
+    sampled.
 
-    A place is sampled with probability `rate`, and a sample that equals the original token counts
-    as data. A token is therefore data with mass (1 − rate)·p + rate·q·p and replaced with mass
-    rate·q·(1 − p). With D the probability of data and c = rate / (1 − rate),
+    A position is sampled with probability `rate`, and a sample that equals the original token
+    counts as data. A token is therefore data with mass (1 − rate)·p + rate·q·p and replaced with
+    mass rate·q·(1 − p). With D the probability of data and c = rate / (1 − rate),
 
         p / (1 − p) = c·q·D / ((1 − D)·(1 + c·q)).
 
     Clark's thesis (section 5.4.5) has p = k·q·D / (n·(1 − D)), the first factors alone: that holds
     where every sample counts as replaced, as in Electric, and with n − k, the number of data
-    tokens, for n. Of ELECTRA's judgements it makes odds, which exceed 1.
+    tokens, for n. Applied to ELECTRA's judgements it yields odds, which can exceed 1.
     """
     odds = math.log(rate / (1.0 - rate))
     return functional.logsigmoid(odds + log_q - replaced - functional.softplus(odds + log_q))
 
 
 def by_masking(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
-    """Returns log p of every token where it alone is masked (`mlm`); special tokens are not masked
-    and get 0.
+    """The log p of every token when only it is masked (`mlm`); special tokens are not masked and
+    get 0.
     """
     specials = set(model.vocabulary.specials)
     masked: list[tuple[int, int]] = []  # windows and the positions in them, one by one

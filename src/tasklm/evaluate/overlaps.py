@@ -13,26 +13,26 @@ from tasklm.corpus.words import words
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Which words of one text stand in each of the others."""
+    """Which words of one text occur in each of the others."""
 
     words: list[str]  # of the text, each once
     rarity: np.ndarray  # of each: ln((1 + texts) / texts that have it)
-    numbers: np.ndarray  # numbers of words, those of one text after those of another
-    offsets: np.ndarray  # where each text's begin, and the end
+    numbers: np.ndarray  # numbers of words, text by text
+    offsets: np.ndarray  # where each text's words begin, and the end
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def shared(self, place: int) -> list[str]:
-        """The words in common with the text at a place, the rarest first."""
+        """The words shared with the text at a position, the rarest first."""
         own = self.numbers[self.offsets[place] : self.offsets[place + 1]]
         return [self.words[number] for number in own[np.argsort(-self.rarity[own], kind="stable")]]
 
     def nearest(self, most: int) -> np.ndarray:
-        """The places of the texts whose words in common are together the rarest, at most `most`, in
-        the order of the texts.
+        """The positions of the texts whose shared words are rarest in sum, at most `most`, in the
+        order of the texts.
 
-        A tie goes to the earlier text. Texts with no word in common are taken when there are too
+        A tie goes to the earlier text. Texts without a shared word are taken only if there are too
         few others.
         """
         adds = np.concatenate([[0.0], np.cumsum(self.rarity[self.numbers])])
@@ -41,7 +41,7 @@ class Overlaps:
 
 
 def overlaps(text: str, others: Iterable[str]) -> Overlaps:
-    """What the text shares with each of the others, which are read once, one after another."""
+    """The words that the text shares with each of the others, which are read once, in order."""
     own = list(dict.fromkeys(words(text)))
     number = {word: i for i, word in enumerate(own)}
     shared, offsets = array("i"), array("q", [0])

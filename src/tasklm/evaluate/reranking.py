@@ -30,12 +30,12 @@ class CandidateList:
 
     id: Any
     texts: list[str]
-    scores: list[float]  # of the system that made the list
-    # numbers of the right ones, none where the answer is not in the list; None: not known
+    scores: list[float]  # of the system that produced the list
+    # indices of the right ones, empty if the answer is not in the list; None: unknown
     right: frozenset[int] | None
 
     def chosen(self, likelihoods: Sequence[float], weight: float) -> int:
-        """The number of the candidate with the largest score + weight · PLL, the first on a tie."""
+        """The index of the candidate with the largest score + weight · PLL; the first in a tie."""
         sums = [
             score + weight * likelihood
             for score, likelihood in zip(self.scores, likelihoods, strict=True)
@@ -44,7 +44,7 @@ class CandidateList:
 
 
 def read_candidates(path: Path) -> list[CandidateList]:
-    """The lists of a file of JSON lines; `answer` is a candidate's number, from 0, or a text."""
+    """The lists of a file of JSON lines; `answer` is a candidate's index, from 0, or a text."""
     if kind_of(path) not in (".jsonl", ".ndjson", ".json"):
         raise DataError("lists of candidates must be JSON lines (.jsonl)", file=path, remedy=_FORM)
     lists = []
@@ -55,7 +55,7 @@ def read_candidates(path: Path) -> list[CandidateList]:
 
         candidates = row.values.get("candidates")
         if not isinstance(candidates, list) or not candidates:
-            raise wrong("'candidates' is not a list of one or more")
+            raise wrong("'candidates' is not a non-empty list")
         texts = [_text(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         scores = [_score(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         right = _right(row.values.get("answer"), texts, wrong)
@@ -77,7 +77,7 @@ def _score(candidate: Any, number: int, wrong: Callable[[str], DataError]) -> fl
         or not isinstance(score, int | float)
         or not abs(score) <= sys.float_info.max
     ):
-        raise wrong(f"candidate {number} has no 'score' that is a number")
+        raise wrong(f"candidate {number} has no numeric 'score'")
     return float(score)
 
 
@@ -91,7 +91,7 @@ def _right(
     if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(texts):
         raise wrong(
             f"'answer' is {json.dumps(answer)}, "
-            f"neither a text nor the number of a candidate (0 to {len(texts) - 1})"
+            f"neither a text nor the index of a candidate (0 to {len(texts) - 1})"
         )
     return frozenset([answer])
 
@@ -99,7 +99,7 @@ def _right(
 def accuracy(
     lists: Sequence[CandidateList], likelihoods: Sequence[Sequence[float]], weight: float
 ) -> float | None:
-    """The share of the lists with answers whose right candidate is chosen; None where none has."""
+    """The share of the lists with answers whose right candidate is chosen; None if none has one."""
     hits = [
         each.chosen(scores, weight) in each.right
         for each, scores in zip(lists, likelihoods, strict=True)
@@ -113,8 +113,8 @@ def accuracy(
 def best_weight(
     lists: Sequence[CandidateList], likelihoods: Sequence[Sequence[float]], file: Path
 ) -> tuple[float, float]:
-    """The λ of WEIGHTS that chooses best, the smallest on a tie, and its accuracy; `file` is named
-    where there is no answer.
+    """The best λ of WEIGHTS, the smallest in a tie, and its accuracy; `file` is named if no list
+    has an answer.
     """
     best: tuple[float, float] | None = None
     for weight in WEIGHTS:
@@ -123,8 +123,8 @@ def best_weight(
             best = weight, share
     if best is None:
         raise DataError(
-            "no list has an 'answer', so that λ cannot be chosen",
+            "no list has an 'answer', so λ cannot be chosen",
             file=file,
-            remedy="Add answers, or give λ with --weight.",
+            remedy="Add answers, or set λ with --weight.",
         )
     return best

@@ -28,6 +28,7 @@ from tasklm.evaluate.intervals import (
     statistics_of,
 )
 from tasklm.recipe.toml import recipe_key
+from tasklm.run_folder import RECIPE, SCORES
 from tasklm.tasks.base import Floats, Metric, Task
 
 # ensemble: ours, all seeds together; teacher: a model that taught ours
@@ -63,7 +64,7 @@ class Spread:
 
     @property
     def stage1_sd(self) -> float | None:
-        """The sample sd over the trainings of stage 1; None where there is one."""
+        """The sample sd over the trainings of stage 1; None for a single one."""
         if len(self.stage1) < 2:
             return None
         return float(np.std(self.stage1, ddof=1))
@@ -115,9 +116,9 @@ class Scores:
     seeds: int = 1  # fine-tunings of each training of stage 1
     verdict: str = ""
     confidence: float = 0.95
-    recipe: str = ""  # hash of the recipe that they are of
+    recipe: str = ""  # hash of the recipe that produced them
     trainings: int = 1  # of stage 1
-    linear: bool = False  # the model is that of words alone: training was no better on dev
+    linear: bool = False  # the model is the linear one: no network was better on dev
 
     @property
     def ours(self) -> Row | None:
@@ -138,7 +139,7 @@ def spread(values: Sequence[float] | Floats, interval: tuple[float, float] | Non
 
 @dataclass(frozen=True)
 class Costs:
-    """What a row cost to make, as `Row` has it."""
+    """The cost of a row, as in `Row`."""
 
     flops_6nd: float = 0.0
     flops_exact: float = 0.0
@@ -150,7 +151,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class RowInputs:
-    """What a row is made of; `ours_test`, the predictions of our model, are paired with `test`."""
+    """The inputs of a row; `ours_test`, our model's predictions, are paired with `test`."""
 
     name: str
     kind: Kind
@@ -198,7 +199,7 @@ def make_row(inputs: RowInputs) -> Row:
 
 
 def _unless_empty(predicted: Predicted | None) -> Predicted | None:
-    """The predictions of a split, None where it has no examples."""
+    """The predictions of a split; None if it has no examples."""
     return predicted if predicted is not None and len(predicted.gold) else None
 
 
@@ -207,7 +208,7 @@ def _mean(metric: Metric, predicted: Predicted) -> float:
 
 
 def _seed_scores(scored: Predicted, dev: Spread | None, test: Spread | None) -> list[SeedScore]:
-    """The scores of each seed beside one another, those of the first training of stage 1 first."""
+    """The scores of each seed, those of the first training of stage 1 first."""
     none: list[float | None] = [None] * len(scored.seeds)
     on_dev = dev.values if dev is not None else none
     on_test = test.values if test is not None else none
@@ -247,12 +248,12 @@ def table(scores: Scores, costs: bool = False) -> Table:
         drawn.add_column(name, justify="right", no_wrap=True)
     for row, cells in zip(scores.rows, zip(*columns.values(), strict=True), strict=True):
         style = "bold" if row.kind == "ours" else None
-        drawn.add_row(*map(Text, cells), style=style)  # Text: [ ] is no markup
+        drawn.add_row(*map(Text, cells), style=style)  # Text, so that [ ] is not read as markup
     return drawn
 
 
 def over_seeds(scores: Scores) -> str:
-    """What the numbers are of: 'mean ± sd over 9 seeds (3 of stage 1 × 3 of stage 2)'."""
+    """What the numbers average: 'mean ± sd over 9 seeds (3 of stage 1 × 3 of stage 2)'."""
     seeds = scores.trainings * scores.seeds
     if seeds == 1:
         return "one seed"
@@ -263,7 +264,7 @@ def over_seeds(scores: Scores) -> str:
 
 
 def interval_text(scores: Scores) -> str:
-    """What the intervals of the table are drawn from, for a line beneath it."""
+    """What the intervals of the table are resampled from, for a line below it."""
     scored = [row for row in scores.rows if row.test is not None]
     drawn = list(dict.fromkeys(row.resampled for row in scored if row.kind in ("ours", "ablation")))
     others = list(dict.fromkeys(row.resampled for row in scored if row.resampled not in drawn))
@@ -272,7 +273,7 @@ def interval_text(scores: Scores) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """The metric as people write it."""
+    """The usual spelling of a metric."""
     return METRIC_NAMES.get(metric, metric.replace("_", " "))
 
 
@@ -305,7 +306,7 @@ def flops_text(flops: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A duration people can read, or a dash for nothing."""
+    """A readable duration, or a dash for nothing."""
     return duration(seconds) if seconds > 0 else "–"
 
 
@@ -320,14 +321,14 @@ def from_dict(values: Mapping[str, Any]) -> Scores:
         return Scores(**{**values, "rows": [_read_row(row) for row in values["rows"]]})
     except (KeyError, TypeError) as error:
         raise RunError(
-            f"scores.json is of another version or damaged ({error}). Run `tasklm evaluate` again."
+            f"{SCORES} is from another version or damaged ({error}). Run `tasklm evaluate` again."
         ) from None
 
 
 def of_this_recipe(scores: Scores, run: Path) -> bool:
-    """Whether scores, written when a run ends, are of the recipe that its folder has now."""
-    # "": they were written before this was noted
-    return scores.recipe in ("", recipe_key(run / "recipe.toml"))
+    """Whether scores belong to the recipe that the run folder has now."""
+    # "": written by a version that did not record it
+    return scores.recipe in ("", recipe_key(run / RECIPE))
 
 
 def _read_row(values: Mapping[str, Any]) -> Row:

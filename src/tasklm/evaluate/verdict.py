@@ -1,4 +1,4 @@
-"""What the scores of a run amount to, in one sentence that claims no more than was resampled."""
+"""The verdict on the scores of a run, in one sentence that claims no more than was resampled."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import dataclasses
 from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
 
-LINEAR = "The model is the linear model of words alone: training brought nothing better on dev. "
-# of stage 1, of each model: fewer tell too little of what another seed would have given
+LINEAR = "The model is the linear model of words alone: no trained network was better on dev. "
+# of stage 1, per model: fewer say too little about other seeds
 TRAININGS = 3
 
 
@@ -31,10 +31,10 @@ def _beside_teachers(scores: Scores) -> str:
 
 
 def verdict(scores: Scores) -> str:
-    """Our score, the best other row, whether the difference is chance, and what was resampled.
+    """Our score, the best other row, whether the difference may be chance, and what was resampled.
 
-    It is about one model: an ensemble of ours is neither judged nor compared with. Teachers, which
-    cost more, are named beside it.
+    It concerns the single model: our ensemble is neither judged nor compared with. Teachers, which
+    cost more, are named after it.
     """
     ours = scores.ours
     others = [row for row in scores.rows if row.kind in ("ablation", "baseline")]
@@ -58,29 +58,29 @@ def verdict(scores: Scores) -> str:
         end = f". Resampled: {best.against.resampled}."
         sure = f" ({sureness(ours, best, best.against, 1 - scores.confidence)})"
     if split == "dev":
-        end = "; there is no test set, and dev chose the model, so this flatters it."
+        end = "; there is no test set, and dev was used to pick the model, so this is optimistic."
     if best is None or theirs is None:
         return f"{ours.name} scores {our_score} {name}; there is nothing to compare it with{end}"
     if mine.mean == theirs.mean:
         return f"{ours.name} and {best.name} tie: both score {our_score} {name}{end}"
     if mine.mean < theirs.mean:
         lead = f"{best.name} wins: {score_text(theirs)} {name}"
-        return f"{lead} against {our_score} of {ours.name}{sure}{end}"
+        return f"{lead} against {our_score} for {ours.name}{sure}{end}"
     ahead = f"ahead of the best other row, {best.name}, with {score_text(theirs)}"
     return f"{ours.name} scores {our_score} {name}, {ahead}{sure}{end}"
 
 
 def sureness(ours: Row, other: Row, difference: Difference, level: float) -> str:
-    """How large a difference is, its p, and what may be concluded from it at a level."""
+    """The size of a difference, its p, and the conclusion at a level."""
     size = f"{100 * abs(difference.difference):.1f}"
     conclusion = _conclusion(ours, other, difference.p < level)
     return f"difference {size}, {difference.sureness()}: {conclusion}"
 
 
 def _conclusion(ours: Row, other: Row, beyond_chance: bool) -> str:
-    """Calls a difference significant only where luck of the seed was looked at too."""
+    """Calls a difference significant only if the luck of the seed was resampled too."""
     if not beyond_chance:
-        return "not significant, it may be chance"
+        return "not significant; it may be chance"
     trained = [row.trainings for row in (ours, other) if row.kind != "baseline"]
     if min(trained) >= TRAININGS:
         return "significant"
@@ -91,12 +91,12 @@ def _conclusion(ours: Row, other: Row, beyond_chance: bool) -> str:
     one, two = trained
     return (
         f"clear on these test examples, but {_trainings(one, two)}, "
-        f"so luck of the seed is not excluded: --train.seeds {TRAININGS}"
+        f"so it may be luck of the seed; to rule that out: --train.seeds {TRAININGS}"
     )
 
 
 def _trainings(one: int, other: int) -> str:
-    """How often stage 1 of two models was trained, in words."""
+    """The numbers of trainings of stage 1 of two models, as text."""
     if one != other:
         return f"{one} and {other} trainings of stage 1"
     return "one training of stage 1 each" if one == 1 else f"{one} trainings of stage 1 each"

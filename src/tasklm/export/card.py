@@ -19,7 +19,7 @@ from tasklm.tasks.base import Elsewhere
 
 LABELS_SHOWN = 50
 PLACE = """def place(mark, row, *texts):
-    \"""The column where a mark begins; 0, the first token's, where no text has it.\"""
+    \"""The column where a marker begins; 0, the first token's, if no text has it.\"""
     for number, text in enumerate(texts):
         at = text.find(mark)
         if at >= 0:
@@ -32,7 +32,7 @@ PLACE = """def place(mark, row, *texts):
 
 
 def write_card(source: Source, exported: Exported, folder: Path) -> None:
-    """Writes README.md; paths of the machine that trained the model are cut to file names."""
+    """Writes README.md; local paths are reduced to file names."""
     recipe, scores = source.recipe(), source.scores()
     parts = [_front(source, exported), f"# {plain(source.name)}", _what(source, exported)]
     parts += ["## How to load it", _loading(source, exported)]
@@ -42,14 +42,14 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
     if recipe is not None:
         parts += [
             "## Recipe",
-            "Made by `tasklm run recipe.toml` with:",
+            "Trained by `tasklm run recipe.toml` with:",
             f"```toml\n{dump(without_paths(recipe)).rstrip()}\n```",
         ]
     write_text(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
 
 
 def without_paths(recipe: Recipe) -> Recipe:
-    """The recipe as others may see it: files by name, without the servers that selected text."""
+    """The recipe for publication: files by name, without server addresses."""
     paths: dict[str, dict[str, Any]] = {}
     for section, keys in PATH_KEYS.items():
         values = getattr(recipe, section)
@@ -64,7 +64,7 @@ def without_paths(recipe: Recipe) -> Recipe:
 def _front(source: Source, exported: Exported) -> str:
     library = "transformers" if exported.to == "hf" else "onnx"
     lines = [
-        "license:  # yours to choose: that of the training data may bind you",
+        "license:  # yours to choose; the licence of the training data may apply",
         f"library_name: {library}",
     ]
     lines += [f"pipeline_tag: {_there(source).pipeline}", "tags:", "- tasklm"]
@@ -72,10 +72,10 @@ def _front(source: Source, exported: Exported) -> str:
 
 
 def _what(source: Source, exported: Exported) -> str:
-    """What the model takes and gives."""
+    """The model's inputs and outputs."""
     shape, kind = source.shape, source.task.kind
     layers = f"{shape.layers} layers, width {shape.width}"
-    tokens = f"{shape.vocabulary:,} tokens, at most {source.length} tokens a text"
+    tokens = f"{shape.vocabulary:,} tokens, at most {source.length} tokens per text"
     weights = f"{exported.weights}, {exported.megabytes:.2f} MB"
     lines = [f"A small model for one task (`{kind}`), trained by tasklm {exported.tasklm}."]
     lines.append(f"Encoder `{source.encoder}`: {layers}, {tokens}. Weights: {weights}.")
@@ -92,10 +92,10 @@ def _what(source: Source, exported: Exported) -> str:
 
 
 def _without_wide(exported: Exported) -> str:
-    """What the weights file leaves out of a model with a wide part, and what that costs."""
-    adds = "The trained model adds those of a linear model of words to them"
+    """What the weights file omits of a model with a wide part, and the loss it causes."""
+    adds = "The trained model adds the outputs of a linear model of words"
     if exported.to != "hf":
-        adds += "; so does `tasklm predict FOLDER`, by the files in `wide/`"
+        adds += "; so does `tasklm predict FOLDER`, with the files in `wide/`"
     lines = ["These are the logits of the network alone", adds]
     if exported.network is not None:
         cost = exported.network
@@ -113,7 +113,7 @@ def _there(source: Source) -> Elsewhere:
 
 
 def _loading(source: Source, exported: Exported) -> str:
-    """Code that loads the model and asks it."""
+    """Code that loads and runs the model."""
     if exported.to == "hf":
         lines = _transformers_code(source, exported)
         pairs = '# pairs of texts: tokenizer(["one text"], ["the other"], …)'
@@ -147,12 +147,12 @@ def _transformers_code(source: Source, exported: Exported) -> list[str]:
 
 
 def _onnx_code(source: Source, exported: Exported) -> list[str]:
-    """Lines of Python from texts to logits, which find marks as `tasks.marks` does."""
+    """Lines of Python from texts to logits, which find markers like `tasks.marks`."""
     marks = list(_there(source).marks)
     lines = [
         "import os",
         "",
-        f'os.environ["{SWITCH}"] = "1"  # else onnxruntime sends events to its makers',
+        f'os.environ["{SWITCH}"] = "1"  # otherwise onnxruntime sends telemetry',
         "",
     ]
     lines += ["import numpy as np", "import onnxruntime", "from tokenizers import Tokenizer", ""]
@@ -183,23 +183,23 @@ def _onnx_code(source: Source, exported: Exported) -> list[str]:
 
 
 def _places(source: Source) -> list[str]:
-    """What the input `places` is, where the model has it."""
+    """The description of the input `places`, if the model has it."""
     marks = _there(source).marks
     if not marks:
         return []
     what = f"`places` (rows, {1 + len(marks)}): the columns that the head reads"
     names = " and ".join(map(code, marks))
-    columns = f"0, which is the first token's, and those where the marks {names} begin"
-    otherwise = "or 0 for a mark that a text does not have, or that was cut off"
-    without = "With zeros alone the head does not read the marks."
+    columns = f"0 for the first token, and those where the markers {names} begin"
+    otherwise = "or 0 for a marker that is missing or was cut off"
+    without = "With only zeros the head does not read the markers."
     return [f"{what}: {columns}, {otherwise}. {without}"]
 
 
 def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
-    """What the model learnt from, and what was selected."""
+    """The training data and the selected text."""
     if recipe is None:
-        unknown = "Not known: the model was exported without its run folder"
-        return f"{unknown}. **Write here what it was trained on.**"
+        unknown = "Unknown: the model was exported without its run folder"
+        return f"{unknown}. **Describe the training data here.**"
     counts: Mapping[str, Any] = {}
     if scores is not None:
         counts = scores.data
@@ -217,18 +217,18 @@ def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
 
 
 def _examples(path: str, count: int | None) -> str:
-    """How many examples a split has, and of which file."""
+    """The number of examples of a split, and their file."""
     number = "examples"
     if count is not None:
         number = f"{count:,} examples"
     if not path:
         return f"{number}, held out of train"
-    return f"{number} of {code(Path(path).name)}"
+    return f"{number} from {code(Path(path).name)}"
 
 
 def _raw_text(recipe: Recipe, scores: Scores | None) -> str:
-    """How much was selected from which files of the corpus."""
-    nothing = "none but that of the training examples"
+    """The amount of text selected from the files of the corpus."""
+    nothing = "only that of the training examples"
     if scores is None or not recipe.data.corpus:
         return nothing
     ours = scores.ours
@@ -238,21 +238,21 @@ def _raw_text(recipe: Recipe, scores: Scores | None) -> str:
     if passages := scores.data.get("corpus", {}).get("passages"):
         selected += f" of {passages:,}"
     names = ", ".join(code(Path(item).name) for item in recipe.data.corpus)
-    text = f"{selected} passages of {names} ({ours.selected_tokens:,} tokens)"
+    text = f"{selected} passages from {names} ({ours.selected_tokens:,} tokens)"
     return f"{text}, selected by {code(recipe.select.method)}"
 
 
 def _scores(source: Source, scores: Scores | None) -> str:
-    """The table of the run, or what the model knows of itself."""
+    """The score table of the run, or the model's own dev score."""
     if scores is None:
         metric = plain(metric_name(source.metric))
-        chosen_by = f"{metric} on dev, which chose the model: {100 * source.dev_score:.1f}"
-        return f"{chosen_by}. Test scores stand in the run folder."
+        chosen_by = f"{metric} on dev, used to pick the model: {100 * source.dev_score:.1f}"
+        return f"{chosen_by}. Test scores are in the run folder."
     interval = f"[{scores.confidence:.0%} interval on test; {interval_text(scores)}]"
     title = f"{metric_name(scores.metric)} × 100, {over_seeds(scores)}, {interval}:"
     rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
     seed = f"the seed that was best on dev ({100 * source.dev_score:.1f})"
-    best = f"The exported weights are those of {seed}."
+    best = f"The exported weights come from {seed}."
     return "\n\n".join([title, "\n".join(rows), plain(scores.verdict), best])
 
 
@@ -272,24 +272,24 @@ def _exported_scores(exported: Exported) -> str:
     ]
     if exported.dev is not None:
         dev = exported.dev
-        what = f"{metric_name(dev['metric'])} × 100 on the {dev['examples']:,} dev examples"
+        what = f"{metric_name(dev['metric'])} × 100 on {dev['examples']:,} dev examples"
         both = f"{100 * dev['model']:.2f} in fp32, {100 * dev['exported']:.2f} with these weights"
         lines.append(f"{what}: {both}, a loss of {100 * dev['loss']:.2f}.")
     elif exported.weights != "fp32":
-        cost = "What weights of 8 bits cost in score was **not measured**"
+        cost = "The effect of 8-bit weights on the score was **not measured**"
         lines.append(f"{cost}: the model was exported without its run folder.")
     return " ".join(lines)
 
 
 def _limits(source: Source, exported: Exported) -> str:
-    tested = "Scores hold for texts like those it was tested on"
+    tested = "Scores apply to texts like those it was tested on"
     lines = [
-        "- It was trained for this task alone and knows no other.",
-        f"- It reads {source.length} tokens; the rest of a longer text is cut off.",
-        f"- {tested}. Of other sources, times or languages nothing is known.",
-        "- What is wrong or unfair in the labels is learnt as well.",
+        "- It was trained only for this task.",
+        f"- It reads at most {source.length} tokens; the rest of a longer text is ignored.",
+        f"- {tested}; other sources, times or languages were not tested.",
+        "- Errors and biases in the labels are learnt as well.",
     ]
     if "MatMul" in STEPS[exported.weights]:
-        rounded = "Numbers are rounded by the range that they have in a batch"
-        lines.append(f"- {rounded}: logits depend a little on the rows beside them.")
+        rounded = "Activations are rounded by their range in a batch"
+        lines.append(f"- {rounded}: logits depend slightly on the other rows.")
     return "\n".join(lines)

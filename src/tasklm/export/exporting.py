@@ -25,7 +25,7 @@ FORMATS = ("hf", "onnx", "onnx-int8")
 
 
 def default_folder(where: Path, to: str) -> Path:
-    """Where an export goes when nobody says: exports/NAME-FORMAT."""
+    """The default folder of an export: exports/NAME-FORMAT."""
     folder = where.resolve()
     if folder.name == "model":
         folder = folder.parent
@@ -54,13 +54,15 @@ def export(
 def as_onnx(model_folder: Path, scratch: Path) -> Path:
     """Writes the model of a folder as ONNX in fp32 into a new folder below `scratch`.
 
-    `serve.predictor.Predictor` opens it. Raises RecipeError where the model cannot be exported, or
-    the packages for it are not there.
+    `serve.predictor.Predictor` opens it. Raises RecipeError if the model cannot be exported, or the
+    packages for it are not installed.
     """
     count = len(read_saved_model(model_folder).weights)
     if count > 1:
-        several = f"{model_folder} holds {count} models that answer together"
-        raise RecipeError([f"{several}, and ONNX files hold one. Give the folder 'model'."])
+        several = f"{model_folder} is an ensemble of {count} models"
+        raise RecipeError(
+            [f"{several}, but an ONNX file has a single one. Give the folder 'model'."]
+        )
     target = scratch / f"{model_folder.resolve().name}-onnx"
     with new_folder(target) as folder:
         exported = _onnx(open_source(model_folder), folder, "onnx", None)
@@ -122,7 +124,7 @@ def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Export
 
 
 def steps_of(to: str, max_mb: float | None) -> list[str]:
-    """Which weights may be taken: all of a format where there is a limit, else the format's own."""
+    """The precisions to choose from: all of a format if there is a limit, else the format's own."""
     if max_mb is None:
         return ["int8" if to == "onnx-int8" else "fp32"]
     return [step for step in STEPS if step != "fp32" or to == "onnx"]

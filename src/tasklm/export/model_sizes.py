@@ -1,4 +1,4 @@
-"""Smaller ONNX files: weights of 8 bits, and the file that fits a size and costs the least."""
+"""Smaller ONNX files: 8-bit weights, and the best file within a size limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Sized:
-    """An ONNX file, and what its weights cost."""
+    """An ONNX file, and the loss caused by its weights."""
 
     step: str
     megabytes: float
@@ -47,11 +47,10 @@ class Sized:
 
 
 def quantise(exact: Path, path: Path, step: str) -> None:
-    """Writes a model with weights of 8 bits; their factors are rounded by their own range.
-
-    Signed weights are what the fast kernels take. They use 7 of their 8 bits, with a scale for each
-    column of a matrix: on x86 CPUs without VNNI two products are summed in 16 bits, which would
-    overflow, and the score measured here would not hold there.
+    """Writes a model with 8-bit weights; activations are rounded by their own range. The fast
+    kernels need signed weights. They use 7 of their 8 bits, with a scale for each column of a
+    matrix: on x86 CPUs without VNNI two products are summed in 16 bits, which would overflow, and
+    the score measured here would not apply there.
     """
     quantisation = library("onnxruntime.quantization")
     with without_chatter():
@@ -73,10 +72,10 @@ def fitting(
     steps: Sequence[str],
     most: float | None,
 ) -> tuple[Path, Sized]:
-    """The file that loses the least, of those of some steps with at most `most` megabytes.
+    """The file that loses least among those of some steps with at most `most` megabytes.
 
     `exact` is the model in fp32, whose logits are `apart` from PyTorch's; the files are written
-    beside it. Where fp32 is among them it loses nothing, and no other is measured.
+    beside it. If fp32 is among them it loses nothing, and no other is measured.
     """
     sizes: dict[str, float] = {}
     for step in steps:
@@ -126,11 +125,11 @@ class DevScores:
         return score(task.metric(self.name), self.gold, labels)
 
     def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:
-        """The scores of the model and of an ONNX file, and what is lost."""
+        """The scores of the model and of an ONNX file, and the loss."""
         return self._lost(OnnxModel(path, inputs, self.machine.threads, wide=self.source.wide))
 
     def without_wide(self) -> dict[str, Any]:
-        """The scores of the model and of its network alone, and what is lost."""
+        """The scores of the model and of its network alone, and the loss."""
         return self._lost(TaskModel(self.source.model.encoder, self.source.model.head))
 
     def _lost(self, other: nn.Module) -> dict[str, Any]:

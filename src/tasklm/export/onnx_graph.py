@@ -28,7 +28,7 @@ SEED = 1
 
 
 def library(name: str) -> Any:
-    """A module of the packages that the export needs; the error says how to install them."""
+    """A module that the export needs; the error tells how to install it."""
     try:
         if name.partition(".")[0] == "onnxruntime":
             load_onnxruntime()
@@ -40,7 +40,7 @@ def library(name: str) -> Any:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Keeps warnings that exporter and quantiser write for their authors off the terminal."""
+    """Silences the developer warnings of exporter and quantiser."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -54,9 +54,8 @@ def without_chatter() -> Iterator[None]:
 class Graph(nn.Module):
     """What is exported: token numbers (rows, length) → logits.
 
-    These are of the first token (rows, outputs), or of all (rows, length, tags). Where the head
-    reads at marks, their columns are an input too: places (rows, 1 + marks), the first token's
-    among them.
+    They are for the first token (rows, outputs), or for all (rows, length, tags). If the head reads
+    markers, their columns are an input too: places (rows, 1 + marks), including the first token's.
     """
 
     def __init__(self, source: Source) -> None:
@@ -94,10 +93,10 @@ class Graph(nn.Module):
 
 
 def check_onnx(source: Source) -> None:
-    """Raises RecipeError where the kind's answers are not a function of logits of single tokens."""
+    """Raises RecipeError if the kind's answers do not follow from the logits of single tokens."""
     if source.task.elsewhere is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
-        reason = "code of tasklm searches the outputs of all places for its answers"
+        reason = "its answers are searched for in all outputs by tasklm's own code"
         remedy = "Use tasklm predict, or the model in Python."
         raise RecipeError([f"--to onnx: {ours} cannot be exported: {reason}. {remedy}"])
 
@@ -105,8 +104,8 @@ def check_onnx(source: Source) -> None:
 def inputs_of(source: Source) -> list[str]:
     """The names of the inputs.
 
-    token_type_ids where the encoder tells segments apart and a row may have two texts; places where
-    the head reads at marks.
+    token_type_ids if the encoder has segments and a row may have two texts; places if the head
+    reads markers.
     """
     inputs = ["input_ids", "attention_mask"]
     two_texts = source.task.pairs or source.task.together > 1
@@ -147,7 +146,7 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
                 dynamo=True,
                 verbose=False,
             )
-    except Exception as error:  # the exporter has no common class for what it cannot do
+    except Exception as error:  # the exporter has no common error class
         reason = (str(error) or repr(error)).splitlines()[0]
         versions = "Try other versions of torch and onnxscript"
         remedy = f"{versions}, or use PyTorch: tasklm predict, serve --engine torch."
@@ -163,7 +162,8 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
 
 
 def turn_weights(model: Any) -> None:
-    """Stores weights as they are multiplied: none is transposed later, the quantiser finds all.
+    """Stores weights in the layout of their products: none is transposed later, and the quantiser
+    finds all.
 
     A weight that several layers share (ALBERT's) stays one. The shapes that the exporter noted
     inside the graph are left out: they would be those of the weights before.
@@ -209,7 +209,7 @@ def turn_weights(model: Any) -> None:
 
 
 def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float, float]:
-    """The largest difference of logits to our model's on random rows, and its largest logit."""
+    """The largest difference from our model's logits on random rows, and its largest logit."""
     session = session_of(path, torch.get_num_threads())
     draw = torch.Generator().manual_seed(SEED)
     worst, largest = 0.0, 0.0
@@ -247,10 +247,10 @@ def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float
 
 
 def require_same(source: Source, path: Path, inputs: Sequence[str]) -> float:
-    """The largest difference of logits to PyTorch's; raises where it is more than rounding."""
+    """The largest difference from PyTorch's logits; raises if it is more than rounding."""
     worst, largest = difference(source, path, inputs)
     if not worst <= TOLERANCE * max(1.0, largest):
-        problem = "the exported model does not compute what the model does"
+        problem = "the exported model does not match the trained one"
         logits = f"logits of up to {largest:.3g} differ by {worst:.3g}"
         remedy = "Nothing was written; try other versions of torch and onnxruntime."
         raise RunError(f"{problem}: {logits}. {remedy}")

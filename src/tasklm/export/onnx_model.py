@@ -1,4 +1,4 @@
-"""An ONNX file in the place of a model of ours, run by onnxruntime on the CPU."""
+"""An ONNX file used like one of our models, run by onnxruntime on the CPU."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def session_of(path: Path, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1  # one node after the other
-    options.log_severity_level = 4  # what goes wrong is raised as well
+    options.log_severity_level = 4  # errors are raised as well
     try:
         _require_plain_graph(path)
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library has no common class for a file that it cannot read
+    except Exception as error:  # the library has no common error class for unreadable files
         raise RunError(
             f"{path} cannot be read ({_first_line(error)}). Export the model again."
         ) from None
 
 
 def _require_plain_graph(path: Path) -> None:
-    """Raises ValueError for graphs with loops, which may have no end; no export of ours has any."""
+    """Raises ValueError for graphs with loops, which may never end; our exports have none."""
     if require_regular(path).stat().st_size == 0:
         raise ValueError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -63,7 +63,7 @@ def _first_line(error: Exception) -> str:
 
 
 class OnnxModel(nn.Module):
-    """Computes what the task's head would give, from a batch as our models take it."""
+    """Computes the outputs of the task's head, from the same batches as our models."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class OnnxModel(nn.Module):
     def _logits(self, arrays: dict[str, Any], rows: int, length: int) -> Tensor:
         try:
             logits = torch.as_tensor(self.session.run(None, arrays)[0])
-        except Exception as error:  # the library has no common class for what goes wrong
+        except Exception as error:  # the library has no common error class
             raise RunError(
                 f"{self.path} cannot be run ({_first_line(error)}). Export the model again."
             ) from None
@@ -118,7 +118,7 @@ class OnnxModel(nn.Module):
         shapes = ((rows, outputs), (rows, length, outputs))
         if not logits.is_floating_point() or logits.shape not in shapes:
             shape = f"shape {tuple(logits.shape)}, not {outputs} for each row"
-            raise RunError(f"{self.path} gives outputs of {shape}. Export the model again.")
+            raise RunError(f"{self.path} has outputs of {shape}. Export the model again.")
         return logits
 
 
@@ -133,14 +133,14 @@ def open_onnx(folder: Path, threads: int) -> LoadedModels:
         record = read_json(folder / RECORD, MOST_JSON)
         require_whole(folder, RECORD)
         if not str(record["to"]).startswith("onnx"):
-            problem = f"{folder} was exported for transformers, which is what loads it"
-            folders = "the folder 'model' of the run, or one that was exported with --to onnx"
+            problem = f"{folder} was exported for transformers and must be loaded with it"
+            folders = "the folder 'model' of the run, or an export with --to onnx"
             raise RunError(f"{problem}. Give {folders}.")
         task = TASKS.get(str(record["task"]["kind"])).from_dict(record["task"])
         inputs = [str(name) for name in record["inputs"]]
         vocabulary = Vocabulary.load(folder / "tokenizer.json")
         if task.elsewhere is None or not set(inputs) <= set(INPUTS):
-            raise ValueError(f"tasklm exports no {task.kind} with inputs {', '.join(inputs)}")
+            raise ValueError(f"tasklm does not export {task.kind} with inputs {', '.join(inputs)}")
         check_length(record["length"])
         record["columns"] = {
             name: str(value) for name, value in record.get("columns", {}).items() if name in COLUMNS
@@ -151,6 +151,6 @@ def open_onnx(folder: Path, threads: int) -> LoadedModels:
         wide, scale = load_wide(folder), record.get("wide")
         require_width(wide, head)
         if (wide is None) != (scale is None) or not isinstance(scale, float | None):
-            raise ValueError("export.json and the folder wide do not belong together")
+            raise ValueError("export.json and the folder wide do not match")
     model = OnnxModel(folder / GRAPH, inputs, threads, outputs, scale)
     return LoadedModels([model], task, vocabulary, record, wide)

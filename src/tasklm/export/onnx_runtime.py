@@ -16,11 +16,11 @@ REMEDY = (
 
 
 def load_onnxruntime() -> Any:
-    """The module onnxruntime, which sends nothing; raises ImportError where it is not installed.
+    """The module onnxruntime with telemetry off; raises ImportError if it is not installed.
 
-    Its official builds send events to their makers and keep a device id in the user's cache folder
-    unless the variable is set before the first import (Privacy.md in the package). The call alone
-    comes after the first event.
+    Its official builds send events to their vendor and keep a device id in the user's cache folder
+    unless the variable is set before the first import (Privacy.md in the package). The function
+    call alone comes after the first event.
     """
     if sys.modules.get("onnxruntime") is not None and os.environ.get(SWITCH) != "1":
         problem = "onnxruntime was imported before tasklm could switch off its telemetry"

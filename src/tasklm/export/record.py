@@ -1,4 +1,4 @@
-"""What an export says about itself."""
+"""The description of an export."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written; export.json holds the same."""
+    """What was written, as in export.json."""
 
     to: str
     name: str

@@ -1,4 +1,4 @@
-"""What is exported, the model of a run or of a folder by itself, and the folder it goes to."""
+"""The source of an export, a run's model or a model alone, and its destination folder."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 @dataclass(frozen=True)
 class Source:
-    """A trained model on the CPU in fp32, and its run where it has one."""
+    """A trained model on the CPU in fp32, and its run if it has one."""
 
-    name: str  # for people: that of the run, or of the model's folder
+    name: str  # readable: that of the run, or of the model's folder
     loaded: LoadedModels
     run: Path | None
 
@@ -54,12 +54,12 @@ class Source:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the model's folder says about it."""
+        """The description in the model's folder."""
         return self.loaded.config
 
     @property
     def wide(self) -> float | None:
-        """The scale of the model's wide part, which no graph holds; None where it has none."""
+        """The scale of the model's wide part, which is not in the graph; None if it has none."""
         if self.model.wide_scale is None:
             return None
         return float(self.model.wide_scale.detach())
@@ -85,33 +85,33 @@ class Source:
 
     @property
     def metric(self) -> str:
-        """The name of the metric that chose the model."""
+        """The name of the metric that was used to pick the model."""
         return str(self._about("metric", str))
 
     @property
     def dev_score(self) -> float:
-        """The score on dev by which the model was chosen, as a share of 1."""
+        """The dev score that the model was picked by, as a share of 1."""
         return float(self._about("dev", (int, float)))
 
     def _about(self, name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         about = self.config.get("about")
         value = about.get(name) if isinstance(about, dict) else None
         if not isinstance(value, kind):
-            problem = f"the config.json of {self.name} does not say its {name}"
+            problem = f"the config.json of {self.name} lacks its {name}"
             raise RunError(f"{problem}. Copy the model again from where it was trained.")
         return value
 
     @property
     def has_segments(self) -> bool:
-        """Whether the encoder tells the two texts of a pair apart."""
+        """Whether the encoder distinguishes the two texts of a pair."""
         return hasattr(self.model.encoder, "segment")
 
     def recipe(self) -> Recipe | None:
-        """The recipe of the run; None for a model by itself."""
+        """The recipe of the run; None for a model alone."""
         return None if self.run is None else recipe_of(self.run)
 
     def columns(self) -> dict[str, str]:
-        """The keys of `recipe.Data` for columns of rows, with what the run's recipe says there."""
+        """The keys of `recipe.Data` for columns of rows, with their values in the run's recipe."""
         recipe = self.recipe()
         if recipe is None:
             return {}
@@ -119,21 +119,22 @@ class Source:
         return {name: value for name, value in columns.items() if value}
 
     def scores(self) -> Scores | None:
-        """The score table of the run; None where there is none."""
+        """The score table of the run; None if there is none."""
         if self.run is None or not (self.run / SCORES).exists():
             return None
         scores = from_dict(read_json(self.run / SCORES))
         if not of_this_recipe(scores, self.run):
-            problem = f"the model and the scores in {self.run} are of an earlier recipe"
+            problem = f"the model and the scores in {self.run} come from an earlier recipe"
             raise RunError(f"{problem}. Finish the run: tasklm report {self.run}")
         return scores
 
     def dev(self) -> list[Example] | None:
-        """The dev examples of the run, read again from its files; None for a model by itself."""
+        """The dev examples of the run, read again from its files; None for a model alone."""
         if self.run is None:
             return None
         way_out = (
-            f"copy {self.run / 'model'} elsewhere and export the copy, whose loss is not measured."
+            f"copy {self.run / 'model'} elsewhere and export the copy, without measuring its dev "
+            "score."
         )
         return splits_of(self.run, self.task, way_out).dev
 
@@ -145,8 +146,7 @@ def open_source(where: Path) -> Source:
         raise RunError(f"there is no folder {where}. {remedy}")
     if (where / RECORD).exists():
         raise RunError(
-            f"{where} was exported already. "
-            f"Give the folder of the run that it comes from, or of its model."
+            f"{where} is already an export. Give the folder of its run, or of its model."
         )
     if is_run(where) and not (where / MODEL / "config.json").exists():
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
@@ -158,13 +158,13 @@ def open_source(where: Path) -> Source:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Gives a folder to write into, which becomes `out` at the end, or nothing after an error.
+    """A temporary folder that becomes `out` at the end, or is deleted after an error.
 
     `out` must not exist, or be an empty folder.
     """
     if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise RunError(
-            f"{out} exists already and is not an empty folder. Choose a new one with --out."
+            f"{out} already exists and is not an empty folder. Choose a new one with --out."
         )
     target = out.absolute()
     make_folder(target.parent)

@@ -11,7 +11,7 @@ from tasklm.tokens.tokenizer import ROLES, Vocabulary
 
 
 def special_names(vocabulary: Vocabulary) -> dict[str, str]:
-    """Returns role (pad, unk, cls, sep, mask) → token."""
+    """Maps role (pad, unk, cls, sep, mask) → token."""
     return {
         role: str(vocabulary.tokenizer.id_to_token(number))
         for role, number in zip(ROLES, vocabulary.specials, strict=True)
@@ -23,8 +23,8 @@ def write_tokenizer(
 ) -> None:
     """Writes tokenizer.json and tokenizer_config.json.
 
-    `segments`: the model reads token_type_ids. `cuts`: tokenizer.json itself asks for rows of at
-    most `length` tokens, padded to the longest, for programs that use the library tokenizers alone;
+    `segments`: the model reads token_type_ids. `cuts`: tokenizer.json itself sets rows of at most
+    `length` tokens, padded to the longest, for programs that use only the library tokenizers;
     transformers decides this by its arguments.
     """
     names = special_names(vocabulary)

@@ -1,4 +1,4 @@
-"""Trained models as folders that transformers loads without code of ours.
+"""Trained models as folders that transformers loads without our code.
 
 Our head of one token is Linear, GELU, Linear, which is ELECTRA's (ElectraClassificationHead;
 ElectraForMultipleChoice has the same), and ELECTRA's encoder is BERT's: `bert` and `roberta` become
@@ -38,24 +38,22 @@ PREDICT = "Use tasklm predict, or the model in Python."
 
 
 def check_transformers(source: Source) -> Elsewhere:
-    """What the task is in transformers; raises RecipeError where no class computes the same."""
+    """The task's equivalent in transformers; raises RecipeError if no class computes the same."""
     encoder, shape, there = source.encoder, source.shape, source.task.elsewhere
     if there is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
-        problem = f"transformers has no head that computes what that of {ours} does"
+        problem = f"transformers has no head equivalent to that of {ours}"
         raise RecipeError([f"--to hf: {problem}. {PREDICT}"])
     if not there.ending:
         marks = " ".join(there.marks)
-        problem = f"no class of transformers reads at marks in the text ({marks})"
+        problem = f"no class of transformers reads markers in the text ({marks})"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     if encoder in MODERN and shape.token_width != shape.width:
-        problem = (
-            "ModernBERT in transformers has no embeddings of a width of their own (model.embedding)"
-        )
+        problem = "ModernBERT in transformers has no separate embedding width (model.embedding)"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     if encoder in MODERN and "norm.weight" not in source.model.head.state_dict():
-        older = "this model is of an older version, whose heads had no LayerNorm"
-        problem = f"{older}, and ModernBERT's in transformers have one"
+        older = "this model is from an older version, whose heads had no LayerNorm"
+        problem = f"{older}, but ModernBERT's in transformers have one"
         raise RecipeError([f"--to hf: {problem}. Train it again, or export it with --to onnx."])
     if encoder == "albert" and not there.of_words and shape.token_width == shape.width:
         albert = "AlbertForSequenceClassification has a tanh in the head"
@@ -63,7 +61,7 @@ def check_transformers(source: Source) -> Elsewhere:
         problem = f"{albert}, and {electra}"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     if encoder not in ("bert", "roberta", "albert", *MODERN):
-        problem = f"the encoder {encoder!r} has no equal in transformers"
+        problem = f"the encoder {encoder!r} has no equivalent in transformers"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
     return there
 

@@ -1,7 +1,8 @@
-"""What a task will score: with a linear model, with tasklm in some minutes, with twice the labels.
+"""Forecasts of test scores: of a linear model, of tasklm in some minutes, and with twice the
+labels.
 
-Everything comes from train and dev. Of a test file only the texts count, which are taken out of
-train, and how many they are: a small test set scores further from what is expected.
+Everything comes from train and dev. A test file matters only through its texts, which are removed
+from train, and through its size: the score on a small test set varies more.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from tasklm.tasks.readers.splits import read_splits, resolved
 SECONDS, MOST_SECONDS = 60.0, 120.0
 REPLICATES = 200
 CONFIDENCE = 0.9
-SHIFT = 0.015  # by which scores of two splits of a data set are taken to differ beyond chance
-SURE = 3.0  # standard errors by which scores of two splits are surely apart
+SHIFT = 0.015  # assumed difference between two splits of a data set beyond chance
+SURE = 3.0  # standard errors at which the scores of two splits surely differ
 MOST_GAIN = 0.5  # of a linear model's errors
 
 
 @dataclass(frozen=True)
 class Expected:
-    """An expected score on test, in points, and an interval that covers nine cases of ten."""
+    """An expected test score, in points, with a 90 % interval."""
 
     score: float
     low: float
@@ -44,7 +45,7 @@ class Expected:
 
     @classmethod
     def of(cls, score: float, errors: Floats) -> Expected:
-        """From a score and equally likely errors of it; no score is beyond 100."""
+        """From a score and its equally likely errors; no score exceeds 100."""
         low, high = np.quantile(score + errors, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         return cls(*(round(min(100.0, float(value)), 2) for value in (score, low, high)))
 
@@ -103,7 +104,7 @@ def forecast(recipe: Recipe, seconds: float = SECONDS, gains: Gains | None = Non
     """Forecasts the scores of a recipe's task from train and dev in about so many seconds."""
     if not 0 < seconds <= MOST_SECONDS:
         allowed = f"more than 0 and at most {MOST_SECONDS:.0f} seconds"
-        raise RecipeError([f"a forecast takes {allowed}, not {seconds:g}"])
+        raise RecipeError([f"--seconds must be {allowed}, not {seconds:g}"])
     if not recipe.data.corpus:
         remedy = "name it: --corpus FILES (recipe: data.corpus)"
         raise RecipeError([f"a forecast needs the corpus that the model would read; {remedy}"])
@@ -117,7 +118,7 @@ def forecast(recipe: Recipe, seconds: float = SECONDS, gains: Gains | None = Non
 
 
 def _splits_of(data: Data) -> Splits:
-    """Train and dev without what also stands in test, of which the texts alone are read."""
+    """Train and dev without examples that also occur in test, of which only the texts are read."""
     splits = read_splits(dataclasses.replace(data, test="", leaks="drop"))
     if not data.test:
         return splits
@@ -127,7 +128,7 @@ def _splits_of(data: Data) -> Splits:
     dev = [example for example in splits.dev if text_key(example.text) not in keys]
     if not train or not dev:
         raise DataError(
-            "every example of train or of dev also stands in test",
+            "every example of train or dev also occurs in test",
             file=data.test,
             remedy="Split the data again, without overlap.",
         )
@@ -142,7 +143,7 @@ def forecast_splits(
     reading: float = 0.0,
     gains: Gains | None = None,
 ) -> Forecast:
-    """Forecasts the scores of a task; labels of test are not looked at.
+    """Forecasts the scores of a task without using the labels of test.
 
     `reading` are the minutes that the corpus takes.
     """
@@ -175,9 +176,9 @@ def forecast_splits(
 
 
 def added(score: float, errors: Floats, gain: Gain) -> Expected:
-    """A linear model's score and a gain on it; their errors come in all combinations.
+    """A linear model's score plus a gain, with all combinations of their errors.
 
-    No recorded run took more than half of a linear model's errors away, so that no gain is larger.
+    No recorded run removed more than half of a linear model's errors, so no gain is larger.
     """
     most = MOST_GAIN * 100 * (1 - score)
     part = min(1.0, most / gain.points) if gain.points > 0 else 1.0
@@ -186,7 +187,9 @@ def added(score: float, errors: Floats, gain: Gain) -> Expected:
 
 
 def outlook_of(curve: Curve, test: int, seed: int = 0) -> Outlook:
-    """What a linear model will score on so many test examples, now and with twice the labels."""
+    """The expected score of a linear model on a test set of a size, now and with twice
+    the labels.
+    """
     law = curve.power_law(curve.replicates(REPLICATES, seed))
     growth = law.gain(1.0, 2.0)
     generator = np.random.default_rng((seed, 1))
@@ -194,7 +197,7 @@ def outlook_of(curve: Curve, test: int, seed: int = 0) -> Outlook:
     rows = np.concatenate([*curve.points[-1].train, curve.whole])
     errors = errors + chance_errors(curve.metric, rows, test, len(errors), generator)
     growths = growth[1:] - growth[1:].mean()
-    # a power law that is drawn out may be wrong by as much as half of what it promises
+    # an extrapolated power law may be wrong by half of the gain it predicts
     beyond = generator.normal(0.0, growth[0] / 2, len(errors))
     return Outlook(score, errors, min(1.0, score + float(growth[0])), errors + growths + beyond)
 
@@ -202,9 +205,9 @@ def outlook_of(curve: Curve, test: int, seed: int = 0) -> Outlook:
 def averaged(levels: Floats, generator: Generator) -> tuple[float, Floats]:
     """One score from those of train and dev, or of dev alone, and equally likely errors of it.
 
-    Levels are (1 + replicates, splits), the measured ones first and dev last. Each split
-    counts by how sure its score is: dev may be small, and it chose the settings. Where they are
-    further apart than chance explains, train is of another sort, and dev counts alone.
+    Levels are (1 + replicates, splits), the measured ones first and dev last. Each split is
+    weighted by the certainty of its score: dev may be small, and the settings were chosen on it. If
+    they differ by more than chance, train is a different kind of data, and only dev counts.
     """
     variances = levels[1:].var(0, ddof=1) + SHIFT**2
     weights = (1 / variances) / (1 / variances).sum()
@@ -212,13 +215,13 @@ def averaged(levels: Floats, generator: Generator) -> tuple[float, Floats]:
     if apart > SURE * np.sqrt(variances.sum()):
         weights = np.eye(len(variances))[-1]
     together = levels @ weights
-    # splits of this very task differ by so much; test may
+    # splits of this task differ by this much; test may too
     shift = generator.normal(0.0, max(SHIFT, apart / 2), len(levels) - 1)
     return float(together[0]), together[1:] - together[1:].mean() + shift
 
 
 def first_look(metric: Metric, splits: Sequence[Floats], test: int, seed: int = 0) -> Outlook:
-    """What is expected of a linear model without any further fit.
+    """The expected score of a linear model without further fitting.
 
     Given are its statistics, (examples, numbers), on train and dev, or on dev alone.
     """
@@ -233,12 +236,12 @@ def first_look(metric: Metric, splits: Sequence[Floats], test: int, seed: int = 
 
 
 def chance_errors(metric: Metric, rows: Floats, size: int, draws: int, random: Generator) -> Floats:
-    """By how much the scores of test sets of a size differ from that of all rows, by chance."""
+    """The chance deviations of the scores of test sets of a size from that of all rows."""
     return chance_scores(metric, rows, size, draws, random) - float(metric.value(rows.sum(0)))
 
 
 def chance_scores(metric: Metric, rows: Floats, size: int, draws: int, random: Generator) -> Floats:
-    """Scores of so many examples, drawn from some with replacement."""
+    """Scores of samples of `size` examples, drawn with replacement."""
     patterns, counts = np.unique(rows, axis=0, return_counts=True)
     drawn = random.multinomial(size, counts / counts.sum(), size=draws).astype(np.float64)
     return np.asarray(metric.value(drawn @ patterns), np.float64)

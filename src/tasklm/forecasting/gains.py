@@ -1,11 +1,11 @@
-"""What tasklm adds to a linear model in some minutes, as recorded runs tell.
+"""The expected gain of tasklm over a linear model in some minutes, from recorded runs.
 
 gains.json holds the recorded gains on test, in points; `python benchmarks/forecast.py --refresh`
-writes it from the tables of the documentation. A forecast takes the median of tasks whose texts
-have the same form. It is drawn to the median of all tasks, which counts as much as two of them:
-forms have few tasks each.
+writes it from the tables of the documentation. A forecast uses the median of tasks whose texts have
+the same form. It is shrunk towards the median of all tasks, which counts as much as two of them,
+because each form has few tasks.
 
-Budgets that were not recorded follow from a trend. On a CPU, gains of 1 and 5 minutes give points
+Other budgets are extrapolated by a trend. On a CPU, gains of 1 and 5 minutes give points
 per doubling of the minutes; on a GPU, runs of two sizes give the power of the FLOPs that gains
 grow with.
 """
@@ -28,14 +28,14 @@ from tasklm.tasks.examples import Example
 
 MACHINES = ("cpu", "gpu")
 MINUTES = (5, 20, 60)
-RECORDED = {"cpu": 5, "gpu": 20}  # minutes that recorded gains are taken for
+RECORDED = {"cpu": 5, "gpu": 20}  # minutes that recorded gains apply to
 LONG = 80  # words of a text: with more it is a document, else a sentence
 COUNTS_AS = 2  # tasks of its own form that the median of all tasks weighs as much as
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one run added to the linear model, in points; `before`: with a smaller budget."""
+    """The gain of one run over the linear model, in points; `before`: with a smaller budget."""
 
     task: str
     form: str
@@ -69,7 +69,7 @@ class Gains:
         return Gains(runs, self.names, powers or self.powers, self.doublings)
 
     def expected(self, machine: str, minutes: float, form: str) -> Gain:
-        """The gain for texts of a form; its errors are wider where a trend is drawn out."""
+        """The gain for texts of a form; its errors are wider if a trend is extrapolated."""
         runs = self.runs[machine]
         gains = [run.gain for run in runs]
         centre = _centre(runs, gains, form)
@@ -83,7 +83,7 @@ class Gains:
         trend = max(0.0, _centre(runs, trends, form))
         usual = [_centre(runs, trends, run.form) for run in runs]
         slopes = np.array(trends) - np.array(usual)
-        # errors of the trend come in all combinations with those of the recorded budget
+        # errors of the trend are combined with all those of the recorded budget
         spread = (errors[:, None] + doublings * slopes[None, :]).ravel() if doublings else errors
         drawn_out = centre + doublings * trend
         if doublings <= 0:
@@ -99,7 +99,7 @@ def _centre(runs: Sequence[Recorded], values: Sequence[float], form: str) -> flo
 
 
 def form_of(examples: Sequence[Example]) -> str:
-    """How the texts of a task look: words of sentences, options, pairs, documents or sentences."""
+    """The form of a task's texts: words of sentences, options, pairs, documents or sentences."""
     first = examples[0]
     if first.words:
         return "words"

@@ -1,8 +1,8 @@
 """The learning curve of the linear model: its scores on unseen examples, at several sizes of train.
 
-All its settings are those that dev chose for the largest size. Every fold of train holds a part
-out; models of nested samples of the rest are scored there and on dev. The last point, on dev, is
-the model of all examples.
+All its settings were chosen on dev for the largest size. Every fold holds out a part of train;
+models of nested samples of the rest are scored there and on dev. The last point, on dev, is the
+model of all examples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tasklm.tasks.baselines.wide import Wide, outputs_of
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.examples import Example
 
-FITTING = 0.6  # of the seconds, for the fit that chooses the settings
+FITTING = 0.6  # of the seconds, for choosing the settings
 WORDS_PER_SECOND = 100_000  # times outputs, that this fits on one core
 TRAIN, DEV = 0, 1  # curves
 Examples = Sequence[Example]
@@ -55,7 +55,7 @@ class Curve:
 
     @property
     def folds(self) -> int:
-        """How many parts were held out in the seconds given."""
+        """The number of held-out parts that fitted into the given seconds."""
         return len(self.points[0].train)
 
     def replicates(self, count: int, seed: int = 0) -> Floats:
@@ -78,7 +78,7 @@ class Curve:
         return np.array(rows)
 
     def _scores(self, weights: Sequence[Floats], on_dev: Floats, times: Floats) -> list[float]:
-        """The scores of all points where examples and folds count so often."""
+        """The scores of all points with these weights of examples and folds."""
         scores = []
         for point in self.points:
             folds = zip(times, weights, point.train, strict=True)
@@ -106,12 +106,12 @@ class Curve:
 
 
 def _drawn(count: int, generator: np.random.Generator) -> Floats:
-    """How often each of some things is drawn, with replacement."""
+    """The counts of draws with replacement."""
     return generator.multinomial(count, np.full(count, 1 / count)).astype(np.float64)
 
 
 def measure_curve(task: Task, train: Examples, dev: Examples, metric: str, seconds: float) -> Curve:
-    """The learning curve that so many seconds allow; two folds are fitted whatever they take."""
+    """The learning curve within some seconds; two folds are fitted in any case."""
     started = time.monotonic()
     some = evenly(train, examples_in(task, train, FITTING * seconds))
     fitted = _fitted(task, some, dev, metric)
@@ -132,8 +132,8 @@ def measure_curve(task: Task, train: Examples, dev: Examples, metric: str, secon
         longest = max(longest, time.monotonic() - begun)
     if len(rounds) < 2:
         raise DataError(
-            "so many training examples share texts that none can be held out for a forecast",
-            remedy="Train at once: tasklm fit says after seconds what a linear model reaches.",
+            "too many training examples share texts: none can be held out for a forecast",
+            remedy="Train directly: tasklm fit reports the score of a linear model within seconds.",
         )
     points = [_point(judge, rounds, dev, size) for size in range(len(rounds[0].sizes))]
     whole = judge.statistics(dev, judge.labels(dev, fitted.wide.decisions(dev)))
@@ -154,8 +154,8 @@ class _Round:
 def _point(judge: _Judge, rounds: Sequence[_Round], dev: Sequence[Example], size: int) -> Point:
     """The point of one size.
 
-    Predictions of all folds are scored together: a correlation within one fold would miss how
-    folds differ.
+    Predictions of all folds are scored together: a correlation within one fold would miss
+    differences between folds.
     """
     held = list(chain.from_iterable(each.held for each in rounds))
     labels = list(chain.from_iterable(each.on_train[size] for each in rounds))
@@ -166,10 +166,10 @@ def _point(judge: _Judge, rounds: Sequence[_Round], dev: Sequence[Example], size
 
 
 def examples_in(task: Task, train: Sequence[Example], seconds: float) -> int:
-    """How many examples can be fitted, with the choice of settings, in about so many seconds.
+    """The number of examples that can be fitted, including the choice of settings, in some seconds.
 
-    It follows from their number of words and labels, not from a clock. How many folds follow does
-    depend on the clock, so that forecasts on a busy machine differ somewhat.
+    It depends on their numbers of words and labels, not on the clock. The number of folds does
+    depend on the clock, so forecasts on a busy machine differ slightly.
     """
     outputs = task.together * (len(task.labels) if len(task.labels) > 2 else 1)
     words = outputs * sum(count_words(example.text) for example in train)
@@ -182,7 +182,7 @@ def _fitted(task: Task, train: Examples, dev: Examples, metric: str) -> FittedWi
     if fitted is None:
         why = f"a task of kind {task.kind} has no linear model with these settings, or no words"
         raise DataError(
-            f"there is no forecast for this task: {why}",
+            f"this task cannot be forecast: {why}",
             remedy="Train for some minutes and see: tasklm fit TRAIN --corpus … --minutes 5",
         )
     return fitted
@@ -190,18 +190,18 @@ def _fitted(task: Task, train: Examples, dev: Examples, metric: str) -> FittedWi
 
 @dataclass(frozen=True)
 class _Judge:
-    """Scores decisions of linear models as those of the model that has all examples are scored."""
+    """Scores the decisions of linear models in the same way as those of the full model."""
 
     task: Task
     metric: str
     wide: Wide
 
     def decisions(self, model: Any, examples: Sequence[Example]) -> Floats:
-        """What another model of the same features says."""
+        """The decisions of another model on the same features."""
         return dataclasses.replace(self.wide, linear=model).decisions(examples)
 
     def labels(self, examples: Sequence[Example], decisions: Floats) -> list[Label]:
-        """The labels that decisions amount to."""
+        """The labels for decisions."""
         outputs = outputs_of(self.wide.form, decisions, self.wide.scale, self.wide.offset)
         units, predictions = self.wide.units_with(self.task, examples, outputs)
         return [
@@ -209,6 +209,6 @@ class _Judge:
         ]
 
     def statistics(self, examples: Sequence[Example], labels: Sequence[Label]) -> Floats:
-        """What each example adds to the sums of the metric, (examples, numbers)."""
+        """The contribution of each example to the metric's sums, (examples, numbers)."""
         gold = [example.label for example in examples]
         return np.asarray(self.task.metric(self.metric).statistics(gold, labels), np.float64)

@@ -13,7 +13,7 @@ from tasklm.evaluate.scores import metric_name
 from tasklm.forecasting.forecast import CONFIDENCE, Expected, Forecast
 from tasklm.forecasting.gains import RECORDED
 
-WIDTH = 100  # of a table that is no terminal's
+WIDTH = 100  # of a table outside a terminal
 
 
 def expected_text(expected: Expected) -> str:
@@ -37,23 +37,26 @@ def table(forecast: Forecast) -> Table:
 
 
 def notes(forecast: Forecast) -> list[str]:
-    """What a reader must know to read the table rightly."""
+    """The notes that explain the table."""
     covered = f"{CONFIDENCE:.0%}".replace("%", " %")
     metric, machines, runs = metric_name(forecast.metric), forecast.machines, forecast.runs
-    recorded = f"{runs['cpu']} and {runs['gpu']} recorded runs, most of all on {forecast.form}"
-    trend = "longer ones follow a trend; a GPU's are rough, its few recorded gains differ widely"
+    recorded = f"{runs['cpu']} and {runs['gpu']} recorded runs, mainly on {forecast.form}"
+    trend = (
+        "longer budgets are extrapolated; GPU numbers are rough, because its few recorded gains "
+        "vary"
+    )
     lines = [
         f"expected test {metric} and {covered} intervals, from train and dev alone",
         f"CPU: {machines['cpu']}; GPU: {machines['gpu']}",
-        f"what tasklm adds is what it added in {recorded}",
-        f"{RECORDED['cpu']} minutes of a CPU were recorded; {trend}",
-        "with twice the labels tasklm is taken to add as much as now",
+        f"the gain of tasklm is taken from {recorded}",
+        f"CPU runs of {RECORDED['cpu']} minutes were recorded; {trend}",
+        "with twice the labels the gain of tasklm is assumed to be the same",
     ]
     if forecast.read < forecast.examples:
         part = f"{forecast.read:,} of the {forecast.examples:,} examples"
-        lines.append(f"fitted to {part} and drawn out; --seconds 120 reads more")
+        lines.append(f"fitted to {part} and extrapolated; --seconds 120 reads more")
     if not all(row.reads_corpus for row in forecast.trained):
-        left_out = "tasklm would leave it out, so nothing is added"
+        left_out = "tasklm would leave it out, so no gain is added"
         lines.append(f"* too few minutes to read this corpus: {left_out}")
     return lines
 
@@ -74,9 +77,9 @@ def first_line(
     minutes: float | None = None,
     trained: Expected | None = None,
 ) -> str:
-    """What a run says as soon as it has a linear model, and of its minutes where that is known."""
+    """The forecast of a run once it has a linear model, with that for its minutes if known."""
     begin = f"test {metric_name(metric)} {expected_text(linear)} with this linear model"
     if trained is None or minutes is None:
-        return f"{begin}; `tasklm forecast` says more"
+        return f"{begin}; more with `tasklm forecast`"
     within = f"about {expected_text(trained)} after {duration(60 * minutes)} of training"
-    return f"{begin}, {within}; `tasklm forecast` says more"
+    return f"{begin}, {within}; more with `tasklm forecast`"

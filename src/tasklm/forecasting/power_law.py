@@ -1,10 +1,10 @@
 """Learning curves as power laws: score = a − b · size^−c (Hestness et al., arXiv 1712.00409).
 
-Several curves of one task (on held-out parts of train, on dev) share b and c and have an a each:
-parts of the data differ in how hard they are, not in what more labels bring.
+Several curves of one task (on held-out parts of train, on dev) share b and c, and each has its own
+a: parts of the data differ in difficulty, not in the gain from more labels.
 
 For a given c the rest is linear least squares, so that c is searched on a grid. A few noisy points
-say little about c; where they do not, it stays near USUAL.
+say little about c; it then stays near USUAL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tasklm.tasks.base import Floats
 
-USUAL, SPREAD = 0.5, 0.25  # of c: its usual value, and how far (as a logarithm) it strays from that
+USUAL, SPREAD = 0.5, 0.25  # of c: its usual value, and the spread of its logarithm
 NOISE = 0.005  # of a score at the full size: half a point
 EXPONENTS = np.geomspace(0.05, 2.0, 371)  # one hundredth apart
 
@@ -36,14 +36,14 @@ class PowerLaw:
         return np.asarray(self.levels - (self.slope * size**-self.exponent)[..., None])
 
     def gain(self, before: float, after: float) -> Floats:
-        """What the score grows by between two sizes, the same for each curve."""
+        """The gain in score between two sizes, the same for each curve."""
         return np.asarray(self.slope * (before**-self.exponent - after**-self.exponent))
 
 
 def fit_power_law(sizes: Floats, curves: Numbers, scores: Floats, noise: float = NOISE) -> PowerLaw:
     """Fits curves to points: sizes and curves, (points,), and scores of replicates, (…, points).
 
-    A point counts by the square of its size: scores of small samples scatter more, and their
+    A point is weighted by the square of its size: scores of small samples scatter more, and their
     settings were chosen for large ones. With `noise` near 0 the points alone decide c.
     """
     flat = np.atleast_2d(scores)
@@ -54,7 +54,7 @@ def fit_power_law(sizes: Floats, curves: Numbers, scores: Floats, noise: float =
     for exponent in EXPONENTS:
         design = np.concatenate([own, -(sizes**-exponent)[:, None]], axis=1)
         solved = (flat * sizes) @ np.linalg.pinv(design * sizes[:, None]).T
-        flatten = solved[:, -1] < 0  # more labels do no harm: such a curve is level
+        flatten = solved[:, -1] < 0  # more labels do no harm: such a curve is flat
         if flatten.any():
             level = (flat * sizes**2) @ own / (sizes**2 @ own)
             solved[flatten] = np.concatenate([level, np.zeros((len(flat), 1))], axis=1)[flatten]

@@ -1,10 +1,10 @@
-"""Folds of the training examples, and nested samples of what is not held out.
+"""Folds of the training examples, and nested samples of the rest.
 
-What is held out must be as far from the rest as dev is from train. Neighbours in a file are often
-of one document, so short runs of them stay together. Many data sets hold near copies: one sentence
-with other marks, one premise with other hypotheses. Where dev shares fewer of its texts with train
-than train does with itself, what shares a text with a held-out example is left out of the rest, as
-examples of train that dev has too are left out of train.
+Held-out examples must be as different from the rest as dev is from train. Neighbours in a file
+often come from one document, so short runs of them stay together. Many data sets contain near
+copies: one sentence with other markers, one premise with other hypotheses. If dev shares fewer of
+its texts with train than train does with itself, examples that share a text with a held-out one are
+left out of the rest, just as examples of train that also occur in dev are left out of train.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tasklm.tasks.examples import Example
 
 Rows = NDArray[np.int64]
 FOLDS = 5
-SHARES = (0.125, 0.25, 0.5, 1.0)  # of what is not held out: the sizes of nested samples
+SHARES = (0.125, 0.25, 0.5, 1.0)  # of the examples not held out: the sizes of nested samples
 FEWEST = 40  # training examples that a learning curve needs
-RUN, RUNS = 50, 40  # neighbours that stay together at most, and runs that there are at least
+RUN, RUNS = 50, 40  # longest run of neighbours, and fewest runs
 _LETTERS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A part that is held out, and nested samples of the rest, the smallest first."""
+    """A held-out part, and nested samples of the rest, the smallest first."""
 
     held: Rows
     samples: tuple[Rows, ...]
@@ -38,13 +38,15 @@ class Fold:
 
 def text_keys(example: Example) -> set[str]:
     """The texts of an example without case, marks, punctuation and spaces; none is empty."""
-    count = len(example.texts) - len(example.options)  # options of a choice are no texts to share
+    count = len(example.texts) - len(
+        example.options
+    )  # options of a choice do not count as shared texts
     keys = {_LETTERS.sub("", text.lower()) for text in example.texts[:count]}
     return keys - {""}
 
 
 def shares_texts(train: Sequence[Example], dev: Sequence[Example]) -> bool:
-    """Whether examples of train share texts far more often than those of dev and train do."""
+    """Whether examples of train share texts with each other far more often than with dev."""
     keys = [text_keys(example) for example in train]
     counts: Counter[str] = Counter()
     for own in keys:
@@ -60,8 +62,8 @@ def folds_of(train: Sequence[Example], dev: Sequence[Example], seed: int = 0) ->
     count = len(train)
     if count < FEWEST:
         raise DataError(
-            f"{count} training examples are too few for a forecast: it takes {FEWEST} at least",
-            remedy="Add labelled examples, or train at once with tasklm fit.",
+            f"{count} training examples are too few for a forecast: it needs at least {FEWEST}",
+            remedy="Add labelled examples, or train directly with tasklm fit.",
         )
     run = max(1, min(RUN, count // RUNS))
     runs = np.arange(count) // run
@@ -72,7 +74,7 @@ def folds_of(train: Sequence[Example], dev: Sequence[Example], seed: int = 0) ->
     of_fold = np.searchsorted(cuts, _places(runs[order]), side="right") - 1
     for fold in range(FOLDS):
         held = order[of_fold == fold]
-        # from behind the held part on, so that the small samples of the folds differ
+        # starting after the held-out part, so that the small samples of the folds differ
         rest = np.concatenate([order[of_fold > fold], order[of_fold < fold]])
         if shared:
             rest = _apart(rest, held, train)
@@ -88,7 +90,7 @@ def _places(ordered: Rows) -> Rows:
 
 
 def _apart(rest: Rows, held: Rows, train: Sequence[Example]) -> Rows:
-    """Those of the rest that share no text with what is held out."""
+    """The rest without examples that share a text with a held-out one."""
     keys: set[str] = set()
     for place in held:
         keys |= text_keys(train[place])

@@ -1,8 +1,9 @@
-"""Which texts pushed a prediction where it is, by the gradients of their losses and of its own.
+"""Attribution: which training texts led to a prediction, by the gradients of their losses and its
+own.
 
-A step of training on a text lowers the loss at (text asked about, label) by the product of the two
+A training step on a text lowers the loss at (query text, label) by the product of the two
 gradients, to first order (TracIn, arXiv 2002.08484; ISS, arXiv 2305.12816). A model that has learnt
-an example has hardly any gradient left there, while its direction stays: texts are therefore
+an example has hardly any gradient left there, but its direction remains: texts are therefore
 compared by the cosine of the gradients (arXiv 2006.04528).
 """
 
@@ -36,8 +37,8 @@ from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.examples import EncodedExamples
 
 TOKENS = 4096  # of a forward pass, padding included
-DRAWS = 4  # times that a passage is corrupted, each time otherwise
-NEGLIGIBLE = 1e-5  # length of a gradient against the longest: less is rounding
+DRAWS = 4  # different corruptions of a passage
+NEGLIGIBLE = 1e-5  # length of a gradient relative to the longest: less is rounding
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Products:
     query_lengths: np.ndarray  # (queries,)
 
     def cosines(self) -> np.ndarray:
-        """The cosines (texts, queries); 0 where a gradient has no length but that of rounding."""
+        """The cosines (texts, queries); 0 where a gradient is only rounding error."""
         rounding = NEGLIGIBLE * self.lengths.max(initial=0.0)
         both = self.lengths[:, None] * np.where(
             self.query_lengths > rounding, self.query_lengths, 0.0
@@ -77,7 +78,7 @@ class ExampleAttribution:
         for given in (queries, examples):
             if len(given.units) != len(given.examples):
                 raise RunError(
-                    "explanations compare examples that are one row each; those of this task are "
+                    "explanations compare examples of one row each; an example of this task has "
                     "several. Use predict."
                 )
         held = self._gradients(queries)
@@ -110,7 +111,7 @@ class ExampleAttribution:
 
 
 def _linear(head: nn.Module) -> bool:
-    """Whether the gradients of single examples are known for a head; those of a CRF are not."""
+    """Whether gradients of single examples can be computed for a head; not for a CRF."""
     return all(
         isinstance(part, (nn.Linear, nn.LayerNorm))
         for part in head.modules()
@@ -119,7 +120,9 @@ def _linear(head: nn.Module) -> bool:
 
 
 class PassageAttribution:
-    """Compares passages by the gradients of the last layer of stage 1, which learnt from them."""
+    """Compares passages by the gradients of the last layer of stage 1, which was
+    trained on them.
+    """
 
     def __init__(self, run: Path, task: Task, device: torch.device) -> None:
         language = load_language_model(run, device)
@@ -128,7 +131,9 @@ class PassageAttribution:
         self.vocabulary = language.vocabulary
         self.length, self.device, self.task = language.length, device, task
         if isinstance(self.objective, TwoHalves):
-            self.objective.second_half = True  # what the weights on disk were trained by at the end
+            self.objective.second_half = (
+                True  # the objective that the weights were trained with at the end
+            )
         trained = under("head.", load_weights(shipped_stage1(run) / "model.safetensors"))
         head = task.head(self.encoder.shape.width, 0.0, "norm.weight" in trained)
         self.head = head.to(device).eval()

@@ -1,9 +1,8 @@
 """Exact FLOPs of influence scores: forward and backward passes, and products of gradients.
 
-As everywhere (docs/methods/costs.md), a multiply and an add are two FLOPs, only matrix products
-count, and padding counts with the rest. No gradient of a weight is computed by autograd, so that
-the backward pass of a matrix costs one forward pass, and that of attention, which has no weights,
-two.
+As everywhere (docs/methods/costs.md), a multiply-add is two FLOPs, only matrix products count, and
+padding is included. No gradient of a weight is computed by autograd, so that the backward pass of a
+matrix costs one forward pass, and that of attention, which has no weights, two.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tasklm.influence.scores import Influence
 
 
 class GradientCost:
-    """What the gradients of single rows with respect to some layers of an encoder cost."""
+    """The cost of the gradients of single rows with respect to some layers of an encoder."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class GradientCost:
     def _of_part(self, name: str, length: int, wanted: int) -> int:
         module: Any = self.projected.parts[name]
         size, with_bias = self.projected.size, int(module.bias is not None)
-        if isinstance(module, nn.LayerNorm):  # sums over tokens are no matrix products
+        if isinstance(module, nn.LayerNorm):  # sums over tokens are not matrix products
             width = module.weight.numel() * (1 + with_bias)
             return 2 * width * size if size and width > size else 0
         number, _, own = name.partition(".")
@@ -98,7 +97,7 @@ def scoring_flops(scorer: Influence, cost: EncoderCost, block: int) -> float:
         passes = gradient_cost.passes(rows, length, read, head)
         flops += passes + gradient_cost.gradients(rows, length, read)
     for rows, length in scorer.pieces.shapes(block):
-        # places of a row, targets or not: see mask_rows
+        # positions of a row, targets or not: see mask_rows
         read = max(1, round(model.objective.masks.rule.rate * length))
         passes = gradient_cost.passes(rows, length, read, cost.forward_per_target())
         products = gradient_cost.gradients(rows, length, read, scorer.task_batches)

@@ -1,4 +1,4 @@
-"""Why a model predicts something: the examples and passages that pushed for and against it."""
+"""Why a model predicts something: the examples and passages that support it or speak against it."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ MOST_PASSAGES = 200  # … and selected passages: those that share its rarest wo
 
 @dataclass(frozen=True)
 class Push:
-    """A text that the model was trained on, and how it pushed."""
+    """A text that the model was trained on, and its attribution."""
 
-    # cosine of the gradients, −1 … 1: above 0 it pushed for the label, below 0 against it
+    # cosine of the gradients, −1 … 1: above 0 it supports the label, below 0 it speaks against it
     score: float
-    product: float  # of the gradients, as long as they are
+    product: float  # of the gradients, not normalised
     label: str | None  # of a training example
     text: str
-    shared: list[str]  # words in common, the rarest first
+    shared: list[str]  # shared words, the rarest first
     where: str  # file and line of an example, source of a passage
     id: str | None = None  # of a passage
 
 
 @dataclass(frozen=True)
 class Pushes:
-    """What pushed for a label and against it, strongest first."""
+    """The texts that support a label and that speak against it, strongest first."""
 
     pushed_for: list[Push]
     pushed_against: list[Push]
@@ -53,13 +53,13 @@ class Pushes:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction and what pushed for and against it."""
+    """A prediction with the texts that support it and speak against it."""
 
     text: str
     label: str
-    probability: float | None  # where the kind gives one
+    probability: float | None  # if the kind has one
     examples: Pushes
-    passages: Pushes | None  # None where the model was trained on no selected text
+    passages: Pushes | None  # None if the model was trained without selected text
 
 
 class ExampleSide:
@@ -73,7 +73,9 @@ class ExampleSide:
         )
 
     def predicted(self, given: Sequence[str | Example]) -> tuple[EncodedExamples, list[Answer]]:
-        """The texts or examples labelled by the model's own predictions, and these for people."""
+        """The texts or examples labelled with the model's own predictions, and readable forms of
+        these.
+        """
         examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
         queries = self.loaded.encoded(examples)
         answers = answers_of([self.gradients.model], self.task, queries, self.machine)
@@ -84,7 +86,7 @@ class ExampleSide:
         return self.loaded.encoded(labelled), answers
 
     def fit_into_a_row(self, examples: Sequence[Example]) -> np.ndarray:
-        """Which examples do not go on in further rows, as long ones do that are not compared."""
+        """Which examples fit into one row; longer ones are not compared."""
         units = self.task.encode(examples, self.loaded.vocabulary, self.loaded.length)
         rows = np.bincount([unit.example for unit in units], minlength=len(examples))
         return np.asarray(rows == self.task.together)
@@ -92,7 +94,7 @@ class ExampleSide:
     def attributions(
         self, texts: Sequence[str], queries: EncodedExamples, top: int, most: int = MOST_EXAMPLES
     ) -> list[Pushes]:
-        """What pushed for and against the target of each text; candidates are `most` for each."""
+        """The attributions of the target of each text, among at most `most` candidates each."""
         shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
         places = np.unique(np.concatenate([words.nearest(most) for words in shared]))
         places = places[self.fit_into_a_row([self.train[place] for place in places])]
@@ -104,7 +106,7 @@ class ExampleSide:
         ]
 
     def _described(self, place: int) -> dict[str, Any]:
-        """What people see of a training example."""
+        """The readable form of a training example."""
         example = self.train[place]
         return {
             "label": " ".join(self.task.classes(example.label)),
@@ -124,7 +126,7 @@ class PassageSide:
     def attributions(
         self, text: str, queries: EncodedExamples, top: int, most: int = MOST_PASSAGES
     ) -> Pushes:
-        """What pushed for and against the target of a text."""
+        """The attributions of the target of a text."""
         shared = overlaps(text, itertools.chain.from_iterable(read_selection_texts(self.path)))
         places = shared.nearest(most)
         rows = self._rows(places)
@@ -138,7 +140,7 @@ class PassageSide:
         return ranked(products, 0, places, shared, described, top)
 
     def _rows(self, places: np.ndarray) -> list[dict[str, Any]]:
-        """The passages at some places, in order, without holding the others in memory."""
+        """The passages at some positions, in order, without holding the others in memory."""
         rows, first = [], 0
         with selection_is_clear(self.path), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(columns=["id", "text", "source"]):
@@ -156,9 +158,10 @@ def ranked(
     described: Callable[[int], dict[str, Any]],
     top: int,
 ) -> Pushes:
-    """The texts at `places` that pushed most for and against the query of a column.
+    """The texts at `places` that most support the query of a column, and that most speak against
+    it.
 
-    `described` gives what people see of a text.
+    `described` returns the readable form of a text.
     """
     cosines, of_column = products.cosines()[:, column], products.products[:, column]
     order = np.argsort(-cosines, kind="stable")

@@ -1,11 +1,11 @@
-"""Gradients of single examples of a batch, by some layers, out of one forward and backward pass.
+"""Gradients of single examples of a batch for some layers, from one forward and backward pass.
 
 The gradient of an example's loss with respect to a linear map is Σ e_t [a_t, 1]ᵀ over its tokens t:
-a_t went into the map, e_t is the gradient of the loss at its output, and the 1 stands for the bias.
-The gradient of a LayerNorm is Σ e_t ⊙ x̂_t and, of its bias, Σ e_t. Rows of a batch do not meet in
-an encoder without dropout, so that the backward pass of the *sum* of the rows' losses gives every
-e_t at once. No gradient of a weight is computed by autograd, and nothing below the lowest chosen
-layer is differentiated.
+a_t is the input of the map, e_t the gradient of the loss at its output, and the 1 stands for the
+bias. The gradient of a LayerNorm is Σ e_t ⊙ x̂_t and, of its bias, Σ e_t. Rows of a batch are
+independent in an encoder without dropout, so the backward pass of the *sum* of the rows' losses
+gives every e_t at once. No gradient of a weight is computed by autograd, and nothing below the
+lowest chosen layer is differentiated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.nn import functional
 from tasklm.errors import RecipeError
 from tasklm.train.steps import step_seed
 
-AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients that exist at a time …
+AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients in memory at a time …
 # … on other devices; the fewer at a time, the more often the gradients of the task are read
 AT_ONCE_ELSEWHERE = 1 << 28
 
@@ -68,7 +68,7 @@ def parameters_in(layers: Sequence[nn.Module]) -> list[nn.Parameter]:
 
 @dataclass
 class Call:
-    """What was recorded of one call of a linear map or norm."""
+    """The recording of one call of a linear map or norm."""
 
     given: Tensor  # (rows, places, width in)
     errors: Tensor  # (rows, places, width out): gradient of the summed losses at the output
@@ -93,7 +93,7 @@ class Watch:
                 elif any(True for _ in module.parameters(recurse=False)):
                     kind = type(module).__name__
                     raise TypeError(
-                        f"the gradients of single examples are not known for {kind} ({name})"
+                        f"gradients of single examples are not implemented for {kind} ({name})"
                     )
         self._calls: list[tuple[str, Tensor, Tensor]] = []
 
@@ -126,7 +126,7 @@ class Watch:
         """All calls, after the backward pass of a loss that is a sum over the `rows` of the batch.
 
         `result` is that loss, or what it is computed from, with the `gradient` of the loss there.
-        Where the encoder computed some tokens alone, there must be as many of each row, in the
+        If the encoder computed only some tokens, there must be equally many of each row, in the
         order of the rows.
         """
         errors = torch.autograd.grad(result, [output for _, _, output in self._calls], gradient)
@@ -162,7 +162,7 @@ class ProjectedGradients:
             self._signs[name] = left, right
 
     def _signs_of(self, width: int, draw: torch.Generator, like: Tensor) -> Tensor | None:
-        """A matrix (width, size) with E[M Mᵀ] = 1, or None where nothing is to be projected."""
+        """A matrix (width, size) with E[M Mᵀ] = 1; None without projection."""
         if not self.size or width <= self.size:
             return None
         signs = torch.randint(0, 2, (width, self.size), generator=draw) * 2 - 1
@@ -187,7 +187,7 @@ class ProjectedGradients:
         return sum(self.count(name) for name in self.parts)
 
     def of(self, name: str, calls: Sequence[Call]) -> Tensor:
-        """The gradients of one part (rows, count), over all its calls; good until the next use."""
+        """The gradients of one part (rows, count), over all its calls; valid until the next use."""
         module: Any = self.parts[name]
         left, right = self._signs[name]
         given, errors = wide(calls[0].given), wide(calls[0].errors)
@@ -206,7 +206,7 @@ class ProjectedGradients:
         return self._multiplied(errors.transpose(1, 2), given).flatten(1)
 
     def _multiplied(self, left: Tensor, right: Tensor) -> Tensor:
-        """The batched product, in memory that is used again: large new pieces cost page faults."""
+        """The batched product, in reused memory: large new allocations cost page faults."""
         shape = (left.shape[0], left.shape[1], right.shape[2])
         if self._place is None or self._place.numel() < math.prod(shape):
             self._place = left.new_empty(math.prod(shape))

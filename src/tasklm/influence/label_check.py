@@ -1,16 +1,16 @@
-"""Training labels that the other training examples speak against, for review.
+"""Training examples that are probably mislabelled, for review.
 
 A model that was trained on an example has learnt its label, right or wrong. So the examples are
-dealt into parts, and each part is judged by a linear head that was fitted to the other parts, on
-fixed features h that know no label. The gradient of an example's loss with respect to the head is
-(p − y) hᵀ, and where λ/2 · |W|² + Σ_j loss_j is smallest, λ W = −Σ_j (p_j − y_j) h_jᵀ. The logits
-of a held-out example are therefore sums of products of gradients over the examples of the other
-parts, one for each class (as in *Representer Point Selection*, arXiv 1811.09720):
+split into parts, and each part is judged by a linear head fitted to the other parts, on fixed
+features h that do not depend on labels. The gradient of an example's loss with respect to the head
+is (p − y) hᵀ, and where λ/2 · |W|² + Σ_j loss_j is smallest, λ W = −Σ_j (p_j − y_j) h_jᵀ. The
+logits of a held-out example are therefore sums of products of gradients over the examples of the
+other parts, one for each class (as in *Representer Point Selection*, arXiv 1811.09720):
 
     z_c = −1/λ Σ_j (p_j − y_j)_c × h_j·h
 
-and how strongly the others speak against its label is by how much they speak for all classes rather
-than for this one: ln Σ_c exp(z_c) − z_label.
+and the strength of the evidence against its label is how much more they support all classes than
+this one: ln Σ_c exp(z_c) − z_label.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Suspect:
     text: str
     label: str
     suggested: str
-    score: float  # how strongly the others speak against the label
+    score: float  # strength of the evidence against the label
     self_influence: float  # squared length of the example's own gradient
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What held-out heads say of every example."""
+    """The held-out predictions for every example."""
 
     logits: np.ndarray  # (examples, classes)
     strength: float  # λ
@@ -88,7 +88,7 @@ def fit_head(
 
 
 def parts_of(targets: np.ndarray, folds: int) -> np.ndarray:
-    """The part of every example: those of a class are dealt out in turn, in a random order."""
+    """The part of every example: each class is spread evenly over the parts, in random order."""
     order = np.random.default_rng(0).permutation(len(targets))
     order = order[np.argsort(targets[order], kind="stable")]
     parts = np.empty(len(targets), np.int64)
@@ -97,7 +97,7 @@ def parts_of(targets: np.ndarray, folds: int) -> np.ndarray:
 
 
 def held_out(features: csr_matrix, targets: np.ndarray, classes: int, folds: int = FOLDS) -> Judged:
-    """What heads say that were fitted to the other parts, with the strength that loses least."""
+    """The predictions of heads fitted to the other parts, at the strength with the lowest loss."""
     parts, trials = parts_of(targets, folds), []
     for strength in STRENGTHS:
         logits = np.zeros((len(targets), classes))
@@ -123,20 +123,22 @@ def self_influences(
 
 
 def features_of(rows: Sequence[Sequence[int]]) -> csr_matrix:
-    """What the heads read of every example: its tokens, its runs of two and of three, and a 1."""
+    """The features of every example: its tokens, its runs of two and three tokens, and a 1."""
     runs = [weighted(runs_of_tokens(rows, size)) for size in range(1, LONGEST + 1)]
     return csr_matrix(hstack([*runs, np.ones((len(rows), 1))]))
 
 
 def runs_of_tokens(rows: Sequence[Sequence[int]], size: int) -> csr_matrix:
-    """How often each run of `size` tokens stands in every row; runs of one row are left out."""
+    """The counts of runs of `size` tokens in every row; runs that occur in one row only are left
+    out.
+    """
     tokens = np.concatenate([np.asarray(row, np.uint64) for row in rows])
     of_row = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     count = max(0, len(tokens) - size + 1)
     keys = np.zeros(count, np.uint64)
     for place in range(size):
         keys = keys * np.uint64(0x9E3779B97F4A7C15) + tokens[place : place + count]
-    # the run does not reach into the next row
+    # the run does not extend into the next row
     inside = of_row[:count] == of_row[size - 1 : size - 1 + count]
     _, columns = np.unique(keys[inside], return_inverse=True)
     counts = csr_matrix(
@@ -163,7 +165,7 @@ def weighted(counts: csr_matrix) -> csr_matrix:
 def suspects_of(
     train: Sequence[Example], labels: Sequence[str], features: csr_matrix
 ) -> list[Suspect]:
-    """The examples for which the others speak for another label, the most suspicious first."""
+    """The examples for which the others support another label, the most suspicious first."""
     number = {label: i for i, label in enumerate(labels)}
     targets = np.array([number[example.label] for example in train])
     judged = held_out(features, targets, len(labels))

@@ -2,7 +2,7 @@
 
 The influence of a passage on a batch of task examples is ∇ l_lm(passage) · ∇ l_task(batch), to
 first order the fall of the task's loss when the scoring model takes a step on the passage. The
-gradients of the task are computed once and held; those of the passages exist for a moment only.
+gradients of the task are computed once and kept; those of the passages exist only for a moment.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from tasklm.train.stage1 import JointModel
 from tasklm.train.steps import step_seed
 
 MULTIPLE = 8  # of tokens, that rows are padded to
-PROJECTED = 64  # rows of a projection where the recipe leaves it open
+PROJECTED = 64  # dimensions of a projection that the recipe leaves open
 TOKENS = {"cuda": 16_384}  # read at a time …
 TOKENS_ELSEWHERE = 4_096  # … on other devices
 
 
 def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, memory: int) -> int:
-    """The size of the projection, by the recipe or by what fits into memory; 0: exact products.
+    """The size of the projection, set by the recipe or by what fits into memory; 0: exact products.
 
-    Raises where a layer is not known, and where what the recipe asks for does not fit.
+    Raises if a layer is unknown, or if the recipe's setting does not fit.
     """
     with shapes_alone():
         layers = chosen_layers(new_encoder(encoder, shape), settings.influence_layers)
@@ -97,14 +97,14 @@ class PieceBatch:
     """Passages as padded rows, one or more for each."""
 
     batch: TokenBatch
-    units: np.ndarray  # (rows,) which unit of those asked for a row belongs to
+    units: np.ndarray  # (rows,) which of the requested units a row belongs to
     passages: np.ndarray  # (rows,) which passage, counted inside the batch
     sharing: np.ndarray  # (rows,) how many passages share the gradient of the row's unit
     first: int  # number of its first row among all rows, by which masks are drawn
 
 
 class Pieces:
-    """Passages cut into rows that the encoder can read, in units that share one gradient.
+    """Passages split into rows that the encoder can read, in units that share one gradient.
 
     Units come in the order of their lengths.
     """
@@ -122,7 +122,7 @@ class Pieces:
         self.rows = np.add.reduceat(self.counts, starts)  # of each unit
         self.longest = np.maximum.reduceat(-(-lengths // self.counts) + 2, starts)  # of these rows
         self.order = np.lexsort((self.rows, self.longest))  # of the units
-        # rows before, and tokens at, each place of this order
+        # rows before, and tokens at, each position of this order
         self.firsts = np.concatenate([[0], np.cumsum(self.rows[self.order])])
         self.sizes = np.add.reduceat(lengths + 2 * self.counts, starts)[self.order]
 
@@ -132,7 +132,7 @@ class Pieces:
     def batches(self, start: int, stop: int) -> Iterator[PieceBatch]:
         """Yields all rows of the units at the places start … stop − 1.
 
-        No unit is split; a batch has at most `tokens` tokens if it can.
+        No unit is split; a batch has at most `tokens` tokens if possible.
         """
         for first, last in self._groups(start, stop):
             yield self._batch(first, last, start)
@@ -190,7 +190,7 @@ class Pieces:
 def row_weights(answers: np.ndarray, passages: np.ndarray, sharing: np.ndarray) -> np.ndarray:
     """The weight of each row's summed loss.
 
-    So a passage's loss is the mean over its targets, and a unit's that over its passages.
+    A passage's loss is then the mean over its targets, and a unit's the mean over its passages.
     """
     targets = np.bincount(passages, (answers != NONE).sum(1))
     return np.asarray(1.0 / (np.maximum(targets, 1)[passages] * sharing))
@@ -217,7 +217,7 @@ class Influence:
         self.seed = settings.seed
         self.model = model.to(machine.device).eval().requires_grad_(False)
         if machine.bf16 and machine.device.type == "cuda":
-            # not by autocast: its kernels for GPUs pass by the modules that are watched
+            # without autocast: its GPU kernels bypass the watched modules
             self.model = self.model.bfloat16()
         self.layers = chosen_layers(model.encoder, settings.influence_layers)
         self.watch = Watch(self.layers)
@@ -288,14 +288,14 @@ class Influence:
 
 
 def masked(objective: Any, batch: TokenBatch, seed: int, first: int) -> Corrupted:
-    """The batch with the objective's masks, drawn by the numbers of its rows from `first` on."""
+    """The batch with the objective's masks, drawn by the numbers of its rows from `first`."""
     ids, picked, answers = mask_rows(batch.ids.numpy(), objective.masks.rule, seed, first)
     hidden = replace(batch, ids=torch.from_numpy(ids))
     return Corrupted(hidden, torch.from_numpy(picked), torch.from_numpy(answers))
 
 
 def language_logits(model: Any, text: Corrupted) -> Tensor:
-    """The logits (rows · places, vocabulary), of targets and of places that ask nothing."""
+    """The logits (rows · places, vocabulary), of targets and of positions without one."""
     rows, length = text.batch.ids.shape
     starts = torch.arange(0, rows * length, length, device=text.picked.device)
     states = model.encoder(text.batch, (text.picked + starts[:, None]).flatten())
@@ -306,7 +306,8 @@ def language_logits(model: Any, text: Corrupted) -> Tensor:
 def language_errors(logits: Tensor, answers: Tensor, weights: Tensor) -> Tensor:
     """The gradient at the logits of each row's summed cross-entropy, times the row's weight.
 
-    By hand, it is one pass over the largest array of all; places that ask nothing have no gradient.
+    Computed by hand, it is one pass over the largest array of all; positions without a target have
+    no gradient.
     """
     errors = logits.detach().softmax(-1)
     flat = answers.flatten()

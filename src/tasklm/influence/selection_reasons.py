@@ -1,4 +1,4 @@
-"""Why influence chose a passage: the task batches that asked for it, their scores and its place."""
+"""Why influence selected a passage: the task batches it helps, their scores and its rank."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tasklm.tasks.examples import Example
 
 @dataclass
 class TaskBatch:
-    """Task examples that share one gradient and asked for a passage."""
+    """Task examples that share one gradient and that a passage helps."""
 
     texts: list[str]
     labels: list[str]
     rank: int  # 0 = the candidate that helps this batch most
-    # influence of the passage on the batch; of its unit, where candidates share a gradient
+    # influence of the passage on the batch; of its unit, if candidates share a gradient
     score: float
 
 
@@ -31,22 +31,22 @@ class TaskBatch:
 class InfluenceReasons:
     """Why a candidate is in the selection by influence."""
 
-    split: str  # whose examples asked
+    split: str  # of the batches
     best: float  # its highest influence on any batch
     batches: list[TaskBatch]  # best rank first
     batches_in_all: int
-    k: int  # a batch asked for its k best candidates
+    k: int  # the k best candidates of each batch were selected
     found_by: str  # the selector that found the candidates
     place: int  # among the candidates, 0 = the first
     candidates: int
-    first_rank: int  # its best rank among what the selector found for an example
+    first_rank: int  # its best rank among the candidates of an example
     first_score: float  # its score by that selector
 
 
 def influence_reasons(
     folder: Path, number: int, settings: Select, examples: Sequence[Example], most: int
 ) -> InfluenceReasons:
-    """Why a run chose the passage with this number, with at most `most` batches that asked for it.
+    """Why a run selected the passage with this number, with at most `most` of the batches it helps.
 
     `examples` are those of the split that `settings.influence_on` names.
     """
@@ -62,7 +62,7 @@ def influence_reasons(
     same_examples = scores.tasks == -(-len(examples) // task_together)
     if not same_candidates or not same_examples or not len(places):
         raise RunError(
-            f"the scores in {folder} are not those of its candidates and examples. "
+            f"the scores in {folder} do not match its candidates and examples. "
             f"Run: tasklm select {folder}"
         )
     place = int(places[0])

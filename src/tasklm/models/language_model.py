@@ -1,5 +1,5 @@
-"""The language model of stage 1: encoder and objective, described beside their weights so that they
-can be loaded again.
+"""The language model of stage 1: encoder and objective, with a description that lets them be loaded
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """What stage 1 trained on text; the task's head is left out."""
+    """The part of stage 1 trained on text, without the task's head."""
 
     encoder: Any
     objective: Any
@@ -60,7 +60,7 @@ def describe_language_model(
 
 @dataclass(frozen=True)
 class Description:
-    """What stands beside the weights of a language model."""
+    """The description beside the weights of a language model."""
 
     folder: Path
     encoder: str
@@ -76,7 +76,7 @@ class Description:
 
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
-        """Turns errors of weights that cannot be read or do not fit into a clear message."""
+        """Turns errors of unreadable or mismatched weights into a clear message."""
         with damage_is_clear(self.folder):
             yield
 
@@ -84,7 +84,7 @@ class Description:
 def read_description(where: Path) -> Description:
     """What describes the language model of a run folder, or of a folder of stage 1 in it.
 
-    Of several trainings of stage 1 it is the one that the model of the run was made of.
+    Of several trainings of stage 1 it is the one that the run's model was built from.
     """
     folder = _stage1_of(where)
     with damage_is_clear(folder):
@@ -92,8 +92,8 @@ def read_description(where: Path) -> Description:
         version = config.get("format") if isinstance(config, dict) else None
         if version != FORMAT:
             raise RunError(
-                f"{folder / 'config.json'} has format {repr(version)[:20]}, this version reads "
-                f"{FORMAT}. {_again(folder)}"
+                f"{folder / 'config.json'} has format {repr(version)[:20]}, but this version "
+                f"reads {FORMAT}. {_again(folder)}"
             )
         require_whole(folder)
         settings = from_dict({"train": config["train"]}).train
@@ -133,7 +133,7 @@ def load_language_model(where: Path, device: torch.device) -> LanguageModel:
 
 
 def _new_parts(about: Description) -> tuple[Any, Any]:
-    """The encoder and the objective that are described, freshly drawn."""
+    """The described encoder and objective, randomly initialised."""
     objective = OBJECTIVES.get(about.settings.objective)
     return new_encoder(about.encoder, about.shape), objective(
         about.encoder, about.shape, about.vocabulary, about.settings
@@ -141,7 +141,7 @@ def _new_parts(about: Description) -> tuple[Any, Any]:
 
 
 def _stage1_of(where: Path) -> Path:
-    """The folder that holds a language model; the error says what was found in its place."""
+    """The folder of a language model; the error names what is there instead."""
     if where.is_file():
         raise RunError(
             f"{where} is a file. Give the folder of a run, such as runs/first, or the folder "
@@ -156,8 +156,8 @@ def _stage1_of(where: Path) -> Path:
         raise damaged(folder, "model.safetensors is missing")
     if not (folder / "model.safetensors").exists():
         raise RunError(
-            f"{where} holds no language model (there is no stage1). Give the folder of a run that "
-            "has done: tasklm train RUN"
+            f"{where} contains no language model (no stage1). Give the folder of a run after: "
+            "tasklm train RUN"
         )
     if not (folder / "config.json").exists():
         raise RunError(
@@ -168,8 +168,8 @@ def _stage1_of(where: Path) -> Path:
         config = read_json(folder / "config.json", MOST_JSON)
     if isinstance(config, dict) and "objective" not in config:
         raise RunError(
-            f"{where} holds a task model, whose language model is not in it. Give the folder of "
-            "the run, with its stage1."
+            f"{where} contains only a task model, not its language model. Give the folder of the "
+            "run, with its stage1."
         )
     return folder
 

@@ -37,7 +37,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 
 FORMAT = 3
-ROWS = 64  # that are read at a time
+ROWS = 64  # per batch
 DAMAGE = (
     LookupError,
     TypeError,
@@ -83,7 +83,7 @@ class TaskModel(nn.Module):
         return outputs + self.wide_scale * batch.wide
 
     def shared(self, share: float) -> dict[str, Tensor]:
-        """The weights, with which the head says only a share of what it says."""
+        """The weights with the head's outputs scaled to a share."""
         weights = dict(self.state_dict())
         if share != 1.0:
             assert isinstance(self.head, OutHead)
@@ -96,13 +96,13 @@ def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tens
     """A head's outputs (rows, places, …) on a batch."""
     assert batch.places is not None
     rows, places = batch.places.shape
-    states: Tensor = encoder(batch, batch.flat_places())  # of what the head reads alone
+    states: Tensor = encoder(batch, batch.flat_places())  # only of what the head reads
     outputs: Tensor = head(states.view(rows, places, -1))
     return outputs
 
 
 def new_encoder(name: str, shape: Shape) -> Any:
-    """A freshly drawn encoder of the named architecture."""
+    """A randomly initialised encoder of the named architecture."""
     return ENCODERS.get(name)(shape)
 
 
@@ -116,8 +116,8 @@ def kept_of(
 ) -> list[Any]:
     """What the task keeps of the outputs of each unit; outputs of several models are averaged.
 
-    `finite`: outputs that are NaN or infinite raise RunError, where a training would go on with the
-    next epoch. `keep`: what is kept of a unit's outputs, in place of what the task keeps.
+    `finite`: outputs that are NaN or infinite raise RunError; a training would continue with the
+    next epoch. `keep`: what to keep of a unit's outputs, instead of the task's choice.
     """
     predictions: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
@@ -131,8 +131,7 @@ def kept_of(
                 own = outputs[row, : len(examples.units[number].places)]
                 if finite and not np.isfinite(own).all():
                     raise RunError(
-                        "the model's outputs are not finite numbers, so that it has no answer. "
-                        "Train it again."
+                        "the model's outputs are not finite, so it has no answer. Train it again."
                     )
                 predictions[number] = (keep or task.keep)(own)
     for model, was_training in zip(models, were_training, strict=True):
@@ -143,14 +142,14 @@ def kept_of(
 def answers_of(
     models: Sequence[nn.Module], task: Task, examples: EncodedExamples, machine: Machine
 ) -> list[Answer]:
-    """The answers of a model, or of several together, for all examples in their order."""
+    """The answers of a model or an ensemble for all examples, in order."""
     predictions = kept_of(models, task, examples, machine, finite=True)
     return task.answers(examples.examples, examples.units, predictions)
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What a model is of: the encoder and its shape, the task, and how texts become tokens."""
+    """The description of a model: the encoder and its shape, the task, and the tokenizer."""
 
     encoder: str
     shape: Shape
@@ -166,7 +165,7 @@ def save_models(
     about: dict[str, Any],
     wide: Wide | None = None,
 ) -> None:
-    """Writes one model, or several that answer together, with all that is needed to predict."""
+    """Writes one model or an ensemble, with everything needed to predict."""
     folder.mkdir(parents=True, exist_ok=True)
     if wide is not None:
         wide.save(folder / WIDE)
@@ -192,7 +191,7 @@ def save_models(
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What stands in the folder of a trained model beside its weights."""
+    """The contents of a trained model's folder besides its weights."""
 
     folder: Path
     encoder: str
@@ -204,25 +203,25 @@ class SavedModel:
 
     @contextmanager
     def damage_is_clear(self) -> Iterator[None]:
-        """Turns errors of weights that cannot be read or do not fit into a clear message."""
+        """Turns errors of unreadable or mismatched weights into a clear message."""
         with damage_is_clear(self.folder):
             yield
 
 
 def read_saved_model(folder: Path) -> SavedModel:
-    """What describes the model of a folder; the weights are not yet read."""
+    """The description of the model in a folder; the weights are not yet read."""
     path = folder / "config.json"
     if not is_there(path):
         raise RunError(
-            f"{folder} holds no model (there is no config.json). Give the folder 'model' of a "
-            "finished run."
+            f"{folder} contains no model (no config.json). Give the folder 'model' of a finished "
+            "run."
         )
     with damage_is_clear(folder):
         config = read_json(path, MOST_JSON)
         version = config.get("format") if isinstance(config, dict) else None
         if version != FORMAT:
             raise RunError(
-                f"{path} has format {repr(version)[:20]}, this version reads {FORMAT}. "
+                f"{path} has format {repr(version)[:20]}, but this version reads {FORMAT}. "
                 "Train the model again."
             )
         require_whole(folder, "config.json")
@@ -241,22 +240,23 @@ def read_saved_model(folder: Path) -> SavedModel:
 
 
 def check_length(length: Any) -> None:
-    """Raises ValueError where rows cannot have so many tokens."""
+    """Raises ValueError if rows cannot have this length."""
     if type(length) is not int or not SHORTEST_ROW <= length <= LONGEST_ROW:
         raise ValueError(f"length is not a whole number from {SHORTEST_ROW} to {LONGEST_ROW:,}")
 
 
 def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
-    """Raises ValueError where an encoder is too small for its vocabulary, or for such rows."""
+    """Raises ValueError if an encoder is too small for its vocabulary or rows."""
     if len(vocabulary) > shape.vocabulary:
         raise ValueError(
-            f"the tokenizer has {len(vocabulary):,} types, the encoder {shape.vocabulary:,}"
+            f"the tokenizer has {len(vocabulary):,} tokens, but the encoder has "
+            f"{shape.vocabulary:,}"
         )
     check_length(length)
     built = ARCHITECTURES.get(encoder)
     if built is not None and not built.rotary and length > shape.positions:
         raise ValueError(
-            f"rows have {length:,} tokens, the encoder has {shape.positions:,} positions"
+            f"rows have {length:,} tokens, but the encoder has {shape.positions:,} positions"
         )
 
 
@@ -277,7 +277,7 @@ class LoadedModels:
 
     @property
     def model(self) -> TaskModel:
-        """The one model that was trained here."""
+        """The single model that was trained here."""
         (model,) = self.models
         assert isinstance(model, TaskModel)
         return model
@@ -290,7 +290,7 @@ class LoadedModels:
 def encoded_with(
     wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int
 ) -> EncodedExamples:
-    """Examples as their task encodes them, with what a model's wide part, if any, says of them."""
+    """Examples as their task encodes them, with the outputs of a model's wide part, if any."""
     outputs = None if wide is None else wide.outputs(examples)
     return EncodedExamples.of(task, examples, vocabulary, length, outputs)
 
@@ -308,13 +308,13 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
 
 
 def require_width(wide: Wide | None, head: nn.Module) -> None:
-    """Raises ValueError where a wide part has other outputs than the head that it is added to."""
+    """Raises ValueError if a wide part's outputs do not match those of its head."""
     if wide is not None and (not isinstance(head, OutHead) or head.out.out_features != wide.width):
-        raise ValueError(f"the wide part has {wide.width} outputs, which the head has not")
+        raise ValueError(f"the wide part has {wide.width} outputs, which does not match the head")
 
 
 def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
-    """A model with the weights of a file; raises ValueError first where they do not fit."""
+    """A model with the weights of a file; raises ValueError if they do not match."""
     shapes = shapes_in(path)
     # folders of `modern` from before its heads had a norm stay readable
     normed = "head.norm.weight" in shapes
@@ -335,7 +335,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModels:
     """The one model of a folder, ready to predict; an ensemble is refused."""
     loaded = load_models(folder, device)
     if len(loaded.models) > 1:
-        problem = f"{folder} holds {len(loaded.models)} models that answer together; this takes one"
+        problem = f"{folder} is an ensemble of {len(loaded.models)} models; this needs a single one"
         raise RunError(f"{problem}. Give the folder 'model' of the run.")
     return loaded
 
@@ -350,7 +350,7 @@ def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
 
 @contextmanager
 def damage_is_clear(folder: Path) -> Iterator[None]:
-    """Turns what goes wrong with a folder from anywhere into a message with the way out."""
+    """Turns problems with a foreign folder into a message with the remedy."""
     try:
         yield
     except DAMAGE as error:

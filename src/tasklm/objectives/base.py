@@ -1,8 +1,8 @@
-"""What a self-supervised objective must offer: (encoder, batch) → losses.
+"""The interface of a self-supervised objective: (encoder, batch) → losses.
 
 A loss is a sum and the number of targets it runs over, so that the caller can divide by the targets
-of the whole step, however many micro-batches or devices it is spread over. All that is random is
-drawn before, on the CPU, row by row: neither the split of a batch nor the device changes it.
+of the whole step, however many micro-batches or devices it is spread over. Everything random is
+drawn in advance, on the CPU, row by row: neither the split of a batch nor the device changes it.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Corrupted:
         )
 
     def pinned(self) -> Corrupted:
-        """The batch and its targets in memory that a GPU reads by itself."""
+        """The batch and its targets in pinned memory."""
         return self._each(lambda tensor: tensor.pin_memory(), self.batch.pinned())
 
     def part(self, number: int, parts: int) -> Corrupted:
-        """One of `parts` micro-batches, with the very same targets as in the whole."""
+        """One of `parts` micro-batches, with exactly the targets of the whole."""
         rows = self.batch.rows_of_part(number, parts)
         return self._each(lambda tensor: tensor[rows], self.batch.part(number, parts))
 
@@ -86,7 +86,8 @@ class Corrupted:
     def places(self) -> tuple[Tensor, Tensor]:
         """Positions in the flattened batch and the answers there, both (targets,).
 
-        A compiled graph needs one shape for all batches: there the places that ask nothing stay in.
+        A compiled graph needs one shape for all batches: there the positions without a target stay
+        in.
         """
         places, answers, _ = self._flat(self.picked, self.answers, self.answers)
         return places, answers
@@ -150,11 +151,13 @@ class Objective(Protocol):
     weights: dict[str, float]  # of its losses, by their names
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
-        """The batch with fresh targets; touches no module, as it runs beside the training."""
+        """The batch with fresh targets; touches no module, because it runs in parallel with
+        training.
+        """
         ...
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
-        """What each loss is divided by."""
+        """The divisor of each loss."""
         ...
 
     def __call__(self, encoder: Encoder, corrupted: Corrupted) -> dict[str, Tensor]:
@@ -175,7 +178,7 @@ class Objective(Protocol):
 
 @runtime_checkable
 class TwoHalves(Protocol):
-    """An objective that does something else in the second half of the training.
+    """An objective that changes in the second half of the training.
 
     `corrupt` gives the same in both halves; `targets`, `__call__` and `flops` follow `second_half`.
     `weights` holds the losses of both.
@@ -184,7 +187,7 @@ class TwoHalves(Protocol):
     second_half: bool
 
     def begin_second_half(self, encoder: Any) -> str:
-        """Goes over to the second half with the encoder's weights; returns what happened."""
+        """Switches to the second half with the encoder's weights; returns a message."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""ELECTRA (arXiv 2003.10555): the encoder finds the tokens that a small generator has replaced.
+"""ELECTRA (arXiv 2003.10555): the encoder detects the tokens that a small generator replaced.
 
-Loss = cross-entropy of the generator at the masked places + 50 · binary cross-entropy over all
+Loss = cross-entropy of the generator at the masked positions + 50 · binary cross-entropy over all
 tokens. The encoder is the model that is kept. The variant `electra-15` judges 15 % of the tokens.
 Others: electra_by_chance.py, replace_mlm.py.
 """
@@ -52,7 +52,9 @@ class Judgement(nn.Module):
 
 @OBJECTIVES.register("electra")
 class Electra(Replacing):
-    """Owns the generator and the head that judges; the encoder, which judges, is not its own."""
+    """Owns the generator and the discriminator's head; the encoder, which is the discriminator, is
+    passed in.
+    """
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape, vocabulary, settings)
@@ -89,7 +91,7 @@ class Electra(Replacing):
 
 @OBJECTIVES.register("electra-15")
 class Electra15(Electra):
-    """Judges a random 15 % of the tokens, to show what learning from all of them is worth."""
+    """Judges a random 15 % of the tokens, to measure the value of learning from all."""
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
         """The batch with masks, and other tokens drawn alike, to be judged."""
@@ -101,11 +103,9 @@ class Electra15(Electra):
 
 
 def loss_scale(weight: float, rate: float, types: int) -> float:
-    """What both losses are divided by, so that their sum begins as large as mlm's, ln(types).
-
-    A task's loss beside it then has the weight that it has there. An untrained generator is nearly
-    always wrong, so that the best an untrained discriminator can do is the entropy of the mask
-    rate.
+    """The divisor of both losses, so that their sum starts as large as mlm's, ln(types). The task
+    loss then has the same relative weight as with mlm. An untrained generator is nearly always
+    wrong, so that the best an untrained discriminator can do is the entropy of the mask rate.
     """
     entropy = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
     return 1.0 + weight * entropy / math.log(types)

@@ -1,7 +1,6 @@
-"""ELECTRA without a generator (Clark's thesis, section 5.3.2): tokens are replaced by chance.
-
+"""ELECTRA without a generator (Clark's thesis, section 5.3.2): tokens are replaced at random.
 `electra-unigram` replaces them in proportion to their frequency, `electra-uniform` by all tokens
-alike.
+equally.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 
 
 class ByChance(nn.Module):
-    """Replaces tokens by chance: no network, and nothing that learns to deceive."""
+    """Replaces tokens at random: no network, and nothing that learns to deceive."""
 
     hide: str
 

@@ -1,7 +1,7 @@
 """ELECTRA in two stages: generator, then discriminator (Clark's thesis, section 5.3.3).
 
-The encoder is the generator of the first half: it predicts masked tokens. Where the second half
-begins, a copy of it is frozen and becomes the generator, and the encoder goes on from the same
+The encoder is the generator of the first half: it predicts masked tokens. When the second half
+begins, a copy of it is frozen and becomes the generator, and the encoder continues from the same
 weights as the discriminator, which judges the copy's samples.
 """
 
@@ -29,8 +29,8 @@ from tasklm.tokens.tokenizer import Vocabulary
 class TwoStageElectra(nn.Module):
     """Owns the heads of both halves, and the frozen generator of the second.
 
-    The generator is there from the beginning, though nothing reads it in the first half: a
-    checkpoint holds the same tensors in both.
+    The generator exists from the start, although nothing reads it in the first half: a checkpoint
+    then has the same tensors in both.
     """
 
     second_half: bool
@@ -53,16 +53,17 @@ class TwoStageElectra(nn.Module):
         ).requires_grad_(False)
         self.masks = Masks(vocabulary, shape, settings.mask_rate, "mask")
         scale = loss_scale(settings.judgement, settings.mask_rate, len(vocabulary))
-        # both begin at about one size, see `loss_scale`
+        # both start at about the same size, see `loss_scale`
         self.weights = {"generator": 1.0, "discriminator": settings.judgement / scale}
 
     def begin_second_half(self, encoder: nn.Module) -> str:
-        """Freezes a copy of encoder and head as the generator; returns what happened."""
+        """Freezes a copy of encoder and head as the generator; returns a message."""
         self.generator.network.load_state_dict(encoder.state_dict())
         self.generator.prediction.load_state_dict(self.prediction.state_dict())
         self.second_half = True
         return (
-            "the generator is a frozen copy of the encoder, which judges its samples from here on"
+            "the generator is now a frozen copy of the encoder, which from here on judges its "
+            "samples"
         )
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:

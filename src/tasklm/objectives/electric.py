@@ -9,10 +9,10 @@ is noise with probability
 
 The prior odds of noise are k to n − k, since n − k tokens of a row are data; the paper writes n in
 one place and n − k in another. q is that of the text with its samples, which is what the energies
-see: with q of the text before, a data token whose neighbour was replaced would be told from noise
-by a context that its energy does not know. A sample that happens to be the original token is noise
-all the same, unlike in ELECTRA: that is what makes p̂ the probability of the data. Special tokens
-are neither replaced nor judged.
+see: with q of the text before, a data token whose neighbour was replaced would be distinguished
+from noise by a context that its energy does not see. A sample that happens to be the original token
+is noise all the same, unlike in ELECTRA: that is what makes p̂ the probability of the data. Special
+tokens are neither replaced nor judged.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class NextSentence(nn.Module):
             draw_weights(layer, initial_spread(shape.width))
         self.sep = vocabulary.sep
         self.continues: np.ndarray | None = None
-        with suppress(RecipeError):  # a vocabulary that marks no words: texts are cut anywhere
+        with suppress(RecipeError):  # a vocabulary without word markers: texts are cut anywhere
             self.continues = vocabulary.continuing()
 
     def paired(self, batch: TokenBatch, seed: int) -> tuple[TokenBatch, Tensor, Tensor]:

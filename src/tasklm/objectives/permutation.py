@@ -2,8 +2,8 @@
 
 The tokens of a piece are put into a random order, and each of the last `mask_rate` of them is
 predicted from those before it in that order, wherever they stand in the text: Σ log p(x_t | tokens
-before t in the order, place of t). There is no [MASK], and targets are not taken for independent of
-one another. The content stream sees a token's own and earlier places of the order, the query
+before t in the order, place of t). There is no [MASK], and targets are not assumed to be
+independent. The content stream sees a token's own and earlier places of the order, the query
 stream, from which the target is predicted, strictly earlier ones (section 2.2). The tokens before
 the first target share the first place and see one another, as in the authors' code: what a target
 is predicted from is the same set of tokens.
@@ -49,7 +49,7 @@ class Permuted(Corrupted):
     def seen(self) -> tuple[Tensor, Tensor]:
         """What content (rows, 1, length, length) and queries (rows, 1, places, length) see.
 
-        A place that asks nothing sees its whole piece: a softmax over nothing would be no number.
+        A position without a target sees its whole piece: a softmax over nothing would be NaN.
         """
         pieces, order = self.batch.pieces, self.order
         content = (pieces[:, :, None] == pieces[:, None]) & (order[:, :, None] >= order[:, None])
@@ -69,7 +69,7 @@ class PermutationLanguageModel(TokenPrediction):
             raise RecipeError(
                 [
                     "train.objective = 'permutation' needs two streams, which the encoder "
-                    f"{encoder!r} does not compute; give it a method two_streams as in "
+                    f"{encoder!r} does not support; add a method two_streams as in "
                     "encoders/bert.py, or choose another objective"
                 ]
             )

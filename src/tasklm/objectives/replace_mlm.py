@@ -62,7 +62,7 @@ class ReplaceMLM(Replacing):
 
 @OBJECTIVES.register("all-tokens-mlm")
 class AllTokensMLM(ReplaceMLM):
-    """Predicts every token: it copies what it sees with probability D, else takes its own."""
+    """Predicts every token: it copies the input with probability D, else predicts its own."""
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape, vocabulary, settings)

@@ -1,7 +1,7 @@
 """The analyses behind the report's pictures, as plain values: one artefact of the run folder, so
 that a report does not compute them again.
 
-docs/methods/insights.md says what each of them means.
+docs/methods/insights.md explains each of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASKING_BY_WORDS = ("bm25", "balanced")  # methods whose queries are the words of
 
 
 def insights(trained: Trained) -> dict[str, Any]:
-    """What the analyses of the model that is best on dev found, by their names.
+    """The results of the analyses of the model that is best on dev, by name.
 
     A part that does not apply to the kind of task, the encoder or the run is left out. All
     processes of a run must call this.
@@ -82,10 +82,10 @@ def matched_words(
     selected: Path,
     passages: Sequence[Mapping[str, Any]],
 ) -> list[list[str]]:
-    """For each of some selected passages its words that match the first example that asked for it.
+    """For each of some selected passages its words that match the first example that retrieved it.
 
-    None where nobody asked by words: passages drawn at random, or chosen by features or by
-    gradients.
+    None where no example retrieved it by words: passages drawn at random, or chosen by features or
+    by gradients.
     """
     settings = run.recipe.select
     if settings.method not in ASKING_BY_WORDS or not any(len(row["asked_by"]) for row in passages):

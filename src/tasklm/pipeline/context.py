@@ -1,4 +1,4 @@
-"""What the steps hand to one another: the run with its folder and machine, and their data."""
+"""What the steps pass on: the run with its folder and machine, and their data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Run:
         return self.artefacts.folder
 
     def seconds(self) -> float:
-        """The time spent on this run so far, in this process and in those before it."""
+        """The time spent on this run so far, in this process and earlier ones."""
         return self._before() + time.monotonic() - self.started
 
     def keep_clock(self) -> None:
@@ -64,7 +64,7 @@ class Run:
         try:
             return float(read_json(path)["seconds"])
         except (DamagedError, KeyError, TypeError, ValueError):
-            self.tracker.say(f"{path} is damaged: the time spent before counts as nothing")
+            self.tracker.say(f"{path} is damaged: earlier time on this run is not counted")
             path.unlink(missing_ok=True)
             return 0.0
 
@@ -77,13 +77,13 @@ class TaskData:
     splits: Splits
     findings: list[Finding]
     key: str
-    metric: str  # that chooses the model and is reported first
+    metric: str  # picks the model and is reported first
     wide: Any = None  # `linear_part.FittedPart`, once it is fitted
-    wide_of_text: Any = None  # the same with word vectors of a corpus, where that is better
+    wide_of_text: Any = None  # the same with word vectors of a corpus, if that is better
 
     @property
     def held_out(self) -> dict[str, list[Example]]:
-        """The examples of dev and of test, where there are any."""
+        """The examples of dev and test, if any."""
         return {name: part for name, part in self.splits.named().items() if name != "train"}
 
     def texts(self, split: str) -> list[str]:
@@ -124,7 +124,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model trained to its end, with what it was made of and its answers on dev and test."""
+    """A fully trained model with its inputs and its answers on dev and test."""
 
     run: Run
     task: TaskData
@@ -142,12 +142,12 @@ class Trained:
 
     @property
     def best_place(self) -> int:
-        """Where the best seed stands among all of them."""
+        """The position of the best seed among all."""
         return self.seeds.index(self.best)
 
     @property
     def trainings(self) -> int:
-        """How often stage 1 was trained."""
+        """The number of trainings of stage 1."""
         return trainings_of(self.seeds)
 
     def best_answers(self, split: str) -> list[Answer]:
@@ -156,15 +156,15 @@ class Trained:
 
 
 def training_settings(train: Train, number: int) -> Train:
-    """The settings of one training of stage 1, counted from 1: each has a seed of its own."""
+    """The settings of one training of stage 1, counted from 1: each has its own seed."""
     return dataclasses.replace(train, seed=train.seed + number - 1, seeds=1)
 
 
 def sections(recipe: Recipe, *names: str) -> list[Any]:
-    """Some sections as plain values, for a key; another number of seeds is no other training."""
+    """Some sections as plain values, for a key; the number of seeds does not change a training."""
     return [without_seeds(getattr(recipe, name)) for name in names]
 
 
 def without_seeds(section: Any) -> dict[str, Any]:
-    """The values of a section but for how often it is trained."""
+    """The values of a section except its number of trainings."""
     return {name: value for name, value in dataclasses.asdict(section).items() if name != "seeds"}

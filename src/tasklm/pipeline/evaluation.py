@@ -1,4 +1,4 @@
-"""From trained seeds to what people keep: predictions, scores.json and model/."""
+"""From trained seeds to the results: predictions, scores.json and model/."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Task
 from tasklm.train.context import TrainingContext
 
-TOGETHER = "ensemble-predictions"  # artefact of the answers of all seeds together
+TOGETHER = "ensemble-predictions"  # artefact of the ensemble's answers
 
 
 def predict_splits(
     run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
-    """The answers of every seed's best model on dev and test, the one time that test is read."""
+    """The answers of every seed's best model on dev and test, the only time that test is read."""
     return _predicted(run, task, parts, "predictions", [[seed] for seed in seeds])
 
 
 def predict_together(
     run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
-    """The answers of all seeds together, as if of one: from their averaged outputs."""
+    """The answers of the ensemble of all seeds, from their averaged outputs."""
     return _predicted(run, task, parts, TOGETHER, [seeds])
 
 
 def _predicted(
     run: Run, task: TaskData, parts: TrainingContext, name: str, groups: list[list[Seed]]
 ) -> Predictions:
-    """The answers of each group of seeds, which answer together, as the artefact `name`."""
+    """The answers of each group of seeds, averaged within the group, as the artefact `name`."""
     splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
     def build(folder: Path) -> None:
@@ -109,9 +109,9 @@ def model_row(
     predictions: Predictions | None = None,
     ours_test: Predicted | None = None,
 ) -> Row:
-    """The score row of a trained model, or of all its seeds together by their own predictions.
+    """The score row of a trained model, or of the ensemble of its seeds with its own predictions.
 
-    An ensemble cost all trainings, a single model one of either stage, on average.
+    An ensemble costs all trainings, a single model one training of each stage, on average.
     """
     run, task, parts, seeds = trained.run, trained.task, trained.parts, trained.seeds
     predictions = trained.predictions if predictions is None else predictions
@@ -146,7 +146,7 @@ def model_row(
 
 
 def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
-    """Tokens, FLOPs and seconds of both stages: of all trainings, or of one of either, averaged."""
+    """Tokens, FLOPs and seconds of both stages: of all trainings, or the average of one of each."""
     trainings = sorted({seed.training for seed in seeds})
     stage1 = [
         {**read_json(folder / SUMMARY), "seconds": seconds_of(run.artefacts, folder.name)}
@@ -169,7 +169,7 @@ def _resampling(run: Run) -> Resampling:
 
 
 def seconds_of(artefacts: Artefacts, part: str) -> float:
-    """The time that an artefact took; the clock of a training knows of killed processes."""
+    """The time that an artefact took; the clock of a training includes killed processes."""
     summary = artefacts.path(part) / SUMMARY
     if not summary.exists():
         return artefacts.seconds(part)
@@ -177,7 +177,7 @@ def seconds_of(artefacts: Artefacts, part: str) -> float:
 
 
 def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
-    """The rows of the cheap predictions that the kind of task has, such as the majority class."""
+    """The rows of the kind's cheap baselines, such as the majority class."""
     held_out = task.held_out
 
     def build(folder: Path) -> None:
@@ -206,7 +206,7 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
             costs=Costs(seconds=0.0),
         )
         rows.append(make_row(inputs))
-    if rows:  # nearly all of the time is the last one's
+    if rows:  # the last one takes nearly all of the time
         rows[-1] = dataclasses.replace(rows[-1], seconds=_baseline_seconds(run))
     return rows
 
@@ -231,7 +231,7 @@ def teacher_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[
 
 
 def _before_seconds(run: Run, parts: TrainingContext) -> float:
-    """The time that all took before stage 1."""
+    """The time spent before stage 1."""
     wide = [] if parts.wide is None else ["wide", "wide-text"]
     return sum(seconds_of(run.artefacts, part) for part in [*_before_stage1(run), *wide])
 
@@ -241,7 +241,9 @@ def _baseline_seconds(run: Run) -> float:
 
 
 def is_linear(parts: TrainingContext, seeds: list[Seed]) -> bool:
-    """Whether the linear model that the seeds began with is the model: none is better on dev."""
+    """Whether the linear model that the seeds started with is the final one: none is
+    better on dev.
+    """
     return parts.wide is not None and best_seed(seeds).summary()["best_epoch"] == 0
 
 
@@ -259,7 +261,9 @@ def keep_best(trained: Trained, scores: Scores) -> Path:
 
 
 def keep_so_far(run: Run, task: TaskData, parts: TrainingContext, done: list[Seed]) -> None:
-    """Makes model/ of the best seed so far, for a run that is stopped; a finished one keeps its."""
+    """Builds model/ from the best seed so far, in case the run is stopped; a finished run keeps its
+    own.
+    """
     best = best_seed(done)
     if (run.folder / SCORES).exists() or is_linear(parts, [best]):
         return
@@ -300,7 +304,7 @@ def _on_test(row: Row | None) -> dict[str, Any] | None:
 def _keep(
     trained: Trained, name: str, seeds: list[Seed], tuned: Path, about: dict[str, Any]
 ) -> Path:
-    """The artefact `name`: the models of some seeds, with the task as dev has tuned it for them."""
+    """The artefact `name`: the models of some seeds, with the task as tuned on dev for them."""
     run, parts = trained.run, trained.parts
 
     def build(folder: Path) -> None:
@@ -324,7 +328,7 @@ def _save(
 
 
 def _before_stage1(run: Run) -> list[str]:
-    """The artefacts that a model's trainings are made of."""
+    """The artefacts of a model's trainings."""
     if not run.recipe.select.by_influence:
         return ["selected", "tokens"]
     chain_of_influence = ["candidates", "candidate-tokens", "scoring-model", "influence"]
@@ -332,7 +336,7 @@ def _before_stage1(run: Run) -> list[str]:
 
 
 def _influence_flops(run: Run, parts: TrainingContext) -> float:
-    """The FLOPs of the scoring model and of its scores, where influence chose the text; else 0."""
+    """The FLOPs of the scoring model and its scores, if influence selected the text; else 0."""
     if not run.recipe.select.by_influence or parts.external is None:
         return 0.0
     return sum(

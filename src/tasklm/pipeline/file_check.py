@@ -1,5 +1,6 @@
 """Scrubbing: reads every file of a run, a model, an export or a cache that has a checksum, and
-tells which are damaged."""
+reports damaged ones.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from tasklm.tracking import SILENT, Tracker
 
 # of artefacts, models, exports and checkpoints
 RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")
-SINGLE = (SCORES, CLOCK)  # files of a run that hold a checksum of themselves
+SINGLE = (SCORES, CLOCK)  # files of a run that contain their own checksum
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not what was written."""
+    """A file that differs from what was written."""
 
     file: str
     problem: str
@@ -32,7 +33,7 @@ class Damage:
 
 @dataclass
 class Scrub:
-    """What a scrub has read, and what is wrong."""
+    """The result of a scrub: what was read, and what is damaged."""
 
     files: int = 0
     bytes: int = 0
@@ -44,8 +45,8 @@ class Scrub:
 def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
     """Compares the files of a run with their checksums, or those of a model, an export or a cache.
 
-    Those of a run are its artefacts and checkpoints, and the corpus and the index that it uses. An
-    artefact that is damaged is marked, so that the next command that needs it makes it again.
+    The files of a run are its artefacts and checkpoints, and the corpus and index that it uses. A
+    damaged artefact is marked, so that the next command that needs it rebuilds it.
     """
     where = Path(folder)
     if not where.is_dir():
@@ -56,7 +57,7 @@ def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
     records = [*_records_in(where), *_records_in_cache(where)]
     if not records:
         raise RunError(
-            f"{where} holds no run and no model. "
+            f"{where} contains neither a run nor a model. "
             f"Give the folder of a run, such as runs/first, or of a model."
         )
     scrub = Scrub()
@@ -73,8 +74,9 @@ def check_files(folder: str | Path, tracker: Tracker = SILENT) -> Scrub:
 
 
 def _records_in(folder: Path) -> list[Path]:
-    """The records in a folder and below; of a model in a run, that of the artefact has all its
-    files."""
+    """The records in a folder and below; for a model in a run, the artefact's record lists all its
+    files.
+    """
     paths = sorted(
         path for path in folder.rglob("*.json") if path.name in RECORDS and not _is_described(path)
     )
@@ -84,8 +86,9 @@ def _records_in(folder: Path) -> list[Path]:
 
 
 def _is_described(path: Path) -> bool:
-    """Whether a config.json is no record: that of a language model, which the record of its
-    artefact lists."""
+    """Whether a config.json is not a record: it belongs to a language model, listed in its
+    artefact's record.
+    """
     if path.name != "config.json":
         return False
     with suppress(DamagedError):
@@ -95,7 +98,7 @@ def _is_described(path: Path) -> bool:
 
 
 def _records_in_cache(run: Path) -> Iterator[Path]:
-    """The records of the corpus that a run reads, and of what was made of it for all runs."""
+    """The records of the corpus that a run reads, and of what is built from it for all runs."""
     used = run / "decontaminated" / ARTEFACT
     if not used.exists() or not is_run(run):
         return
@@ -107,9 +110,7 @@ def _records_in_cache(run: Path) -> Iterator[Path]:
 
 
 def _is_made_from(record: Path, names: set[str]) -> bool:
-    """Whether a cached artefact was made from one of these; a record that cannot be read may say
-    so.
-    """
+    """Whether a cached artefact was built from one of these; an unreadable record counts as yes."""
     try:
         return bool(names & set(read_json(record).get("uses") or {}))
     except DamagedError:
@@ -129,13 +130,13 @@ def _look_at(record: Path, scrub: Scrub) -> None:
     scrub.bytes += sum(int(one["size"]) for one in (sums or {}).values())
     in_a_run = run_above(record) is not None or not (record.parent / "config.json").exists()
     if problems and record.name == ARTEFACT and in_a_run:
-        with suppress(RunError):  # a folder that cannot be written: the way out says what to do
+        with suppress(RunError):  # a read-only folder: the remedy says what to do
             set_aside(record.parent, f"{problems[0].file.name}: {problems[0].text}")
 
 
 @contextmanager
 def _noted(scrub: Scrub) -> Iterator[None]:
-    """Notes a damaged file and goes on."""
+    """Records a damaged file and continues."""
     try:
         yield
     except DamagedError as error:

@@ -32,7 +32,7 @@ from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, recipe_key
 from tasklm.registry import nearest
 from tasklm.report.report import write_report
-from tasklm.run_folder import RECIPE, REPORT, SCORES, SUMMARY, stage1_name
+from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, stage1_name
 from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
@@ -40,7 +40,7 @@ from tasklm.tracking import Tracker
 from tasklm.train.start import title_of
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
-READING = "reading the examples"  # what is shown meanwhile
+READING = "reading the examples"  # shown in the meantime
 COMPARISONS = {
     "task-only": "task data only",
     "random": "random selection",
@@ -49,7 +49,7 @@ COMPARISONS = {
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
-    """The audit of the task and, where there is one, of the corpus."""
+    """The audit of the task and of the corpus, if there is one."""
 
     def look() -> list[Finding]:
         run = open_run(recipe, folder, tracker)
@@ -66,7 +66,7 @@ def _findings(task: TaskData, corpus: CorpusData | None) -> list[Finding]:
 
 
 def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
-    """Runs the flow (or as far as `until`) and returns the scores; what is done is skipped."""
+    """Runs the flow, or up to `until`, and returns the scores; finished steps are skipped."""
     _known_comparisons(recipe)
     check_settings(recipe.select)
     with held(folder), full_disk_is_clear(folder):
@@ -79,7 +79,7 @@ def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -
 
 
 def held(folder: Path) -> AbstractContextManager[None]:
-    """The context in which a run folder is in use; the first of its processes holds the lock."""
+    """A context in which a run folder is locked by the first of its processes."""
     return locked(folder) if first_of_all() else nullcontext()
 
 
@@ -106,7 +106,7 @@ def _flow(run: Run, until: str) -> Scores | None:
 
 def _report(trained: Trained, scores: Scores) -> None:
     run = trained.run
-    with run.tracker.progress("looking into the model"):
+    with run.tracker.progress("analysing the model"):
         analyses = insights(trained)
     if run.machine.ranks.first:
         with run.tracker.progress("writing the report"):
@@ -118,7 +118,7 @@ def _train(
 ) -> Trained | None:
     """The trained model, or None when `until` is an earlier step.
 
-    One that ships is in model/ as soon as there is one.
+    A model that will be kept is in model/ as soon as there is one.
     """
     plan = make_plan(run, task, corpus)
     selects = corpus is not None and run.recipe.uses_corpus
@@ -150,7 +150,7 @@ def _train(
 
 
 def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
-    """The task and the corpus; refuses on the audit's errors and says its warnings."""
+    """The task and the corpus; raises the audit's errors and shows its warnings."""
     with run.tracker.progress(READING):
         task = reading.read_task(run)
     run.recipe = settled(run.recipe, task, run.machine)
@@ -176,7 +176,9 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     if corpus is not None:
         better_model(run, task, corpus)
     if warnings:
-        run.tracker.say("`tasklm check`, with the same files, shows which these are", "details")
+        run.tracker.say(
+            "for the examples concerned run `tasklm check` with the same files", "details"
+        )
     return task, corpus
 
 
@@ -209,7 +211,7 @@ def _scores(ours: Trained) -> Scores:
 
 
 def _row_name(ours: Trained) -> str:
-    """What our model is called in the score table."""
+    """The name of our model in the score table."""
     select = ours.run.recipe.select
     if ours.parts.external is None:
         name = COMPARISONS["task-only"]
@@ -227,7 +229,7 @@ def _started_from(trained: Trained) -> str:
 
 def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Row:
     """Trains an ablation; its row of the score table."""
-    ours.run.tracker.say(f"now the same with {COMPARISONS[name]}", "compare")
+    ours.run.tracker.say(f"training the ablation: {COMPARISONS[name]}", "compare")
     corpus = None if name == "task-only" else ours.corpus
     other = _train(_comparison(ours, name), ours.task, corpus, "evaluate")
     assert other is not None
@@ -236,14 +238,13 @@ def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Ro
 
 
 def _ensemble_rows(ours: Trained, ours_test: Predicted | None) -> list[Row]:
-    """The row of all seeds together where it is asked for and there are several."""
+    """The row of the ensemble, if requested and there are several seeds."""
     run, seeds = ours.run, ours.seeds
     if not run.recipe.evaluate.ensemble:
         return []
     if len(seeds) == 1:
         run.tracker.say(
-            "evaluate.ensemble: one seed makes no ensemble; "
-            "set finetune.seeds or train.seeds to 2 or more"
+            "evaluate.ensemble needs several seeds; set finetune.seeds or train.seeds to 2 or more"
         )
         return []
     together = evaluation.predict_together(run, ours.task, ours.parts, seeds)
@@ -285,14 +286,14 @@ def _comparison(ours: Trained, name: str) -> Run:
         budget={"minutes": None, "flops": None},
     )
     return open_run(
-        recipe, run.folder / "compare" / name, run.tracker.inside(COMPARISONS[name]), run.cache
+        recipe, run.folder / COMPARE / name, run.tracker.inside(COMPARISONS[name]), run.cache
     )
 
 
 def _known_comparisons(recipe: Recipe) -> None:
     choices = list(COMPARISONS)
     problems = [
-        f"evaluate.compare: {name!r} is not known{nearest(name, choices)}; "
+        f"evaluate.compare: unknown ablation {name!r}{nearest(name, choices)}; "
         f"choose from {', '.join(choices)}"
         for name in recipe.evaluate.compare
         if name not in COMPARISONS

@@ -1,8 +1,7 @@
-"""The wide part of a run's model: for the network, as a baseline, and as the first model that a run
-has.
+"""The wide part of a run's model: for the network, as a baseline, and as the first model of a run.
 
-It is fitted to the task's words first. Where there is a corpus, one that also reads word vectors of
-its text is fitted then, and takes the first one's place where it is better.
+It is fitted to the task's words first. If there is a corpus, one that also reads word vectors of
+its text is fitted next, and replaces the first if it is better.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from tasklm.forecasting.samples import shares_texts
 from tasklm.models.task_model import ModelDescription, TaskModel, new_encoder, save_models
 from tasklm.pipeline.context import CorpusData, Run, TaskData
 from tasklm.recipe.model_sections import Model, Tokens
+from tasklm.run_folder import SCORES
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, read_json
 from tasklm.tasks.base import Label, Task, score
@@ -41,20 +41,19 @@ from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.train.init.word_vectors import word_vectors
 from tasklm.train.stages import silenced
 
-FORMAT = 3  # raise it when another wide part would be fitted
+FORMAT = 3  # raise it when the fitted wide part changes
 SMALLEST = Model(encoder="bert", size="tiny", layers=1, width=8, heads=1, feedforward=8)
 BLOCK = 64  # passages that are read together
-SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of its vocabulary, and texts that this is learnt from
-QUICK_WORDS = 200_000  # of the examples that a first model of many is fitted to
-MANY_WORDS = 3 * QUICK_WORDS  # fewer are fitted to all of them at once
+SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of the vocabulary, and of the texts to learn it from
+QUICK_WORDS = 200_000  # of the examples for a quick first model
+MANY_WORDS = 3 * QUICK_WORDS  # with fewer words, all examples are fitted at once
 
 
 @dataclass(frozen=True)
 class FittedPart:
-    """A wide part and its outputs for train, (units, outputs), by models that were fitted without
-    them.
+    """A wide part and its out-of-fold outputs for train, (units, outputs).
 
-    Both are None where the kind of task has none, or its texts hold nothing to learn from.
+    Both are None if the kind of task has none, or its texts contain nothing to learn from.
     """
 
     wide: Wide | None = None
@@ -63,7 +62,7 @@ class FittedPart:
 
 
 def fitted_wide(run: Run, task: TaskData) -> FittedPart:
-    """The wide part of a task; a comparison takes that of the run that it belongs to."""
+    """The wide part of a task; an ablation uses that of its run."""
     if task.wide is None:
         task.wide = _fitted(run, task)
     part: FittedPart = task.wide
@@ -71,9 +70,7 @@ def fitted_wide(run: Run, task: TaskData) -> FittedPart:
 
 
 def wide_part(run: Run, task: TaskData) -> FittedPart:
-    """The wide part that a network joins: that of task and corpus, where the network reads text
-    too.
-    """
+    """The wide part of a network: that of task and corpus, if the network reads text too."""
     if not run.recipe.finetune.wide:
         return FittedPart()
     if run.recipe.uses_corpus and task.wide_of_text is not None:
@@ -104,7 +101,7 @@ def _save(folder: Path, fitted: FittedWide | None) -> None:
 
 
 def _read(folder: Path, key: str) -> FittedPart:
-    """The part in a folder; one without anything where nothing was fitted."""
+    """The part in a folder; an empty one if nothing was fitted."""
     if not (folder / "wide.json").exists():
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
@@ -114,9 +111,9 @@ def _read(folder: Path, key: str) -> FittedPart:
 
 
 def first_model(run: Run, task: TaskData) -> None:
-    """Leaves the linear model in model/ where a run has no model yet, and says so.
+    """Puts the linear model into model/ if a run has no model yet, and reports it.
 
-    With many examples there is one of a part of them first, which takes seconds.
+    With many examples, one fitted to some of them comes first, which takes seconds.
     """
     if not run.artefacts.path("model").exists():
         _quick_model(run, task)
@@ -129,9 +126,7 @@ def first_model(run: Run, task: TaskData) -> None:
 
 
 def _quick_model(run: Run, task: TaskData) -> None:
-    """Makes model/ of a linear model of some training examples, where all of
-    them would take long.
-    """
+    """Builds model/ from a linear model of some training examples, if all would take long."""
     some = _quick_examples(task.splits.train)
     if len(some) == len(task.splits.train):
         return
@@ -149,9 +144,7 @@ def _quick_model(run: Run, task: TaskData) -> None:
 
 
 def _quick_examples(examples: Sequence[Example]) -> list[Example]:
-    """Some examples, spread evenly, and one of each class that these lack;
-    all where they are few.
-    """
+    """Some examples, spread evenly, and one of each class that these lack; all if there are few."""
     size = sum(count_words(example.text) for example in examples)
     if size <= MANY_WORDS:
         return list(examples)
@@ -163,18 +156,20 @@ def _quick_examples(examples: Sequence[Example]) -> list[Example]:
 
 def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
     score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
-    text = f"model/ has {what}: {score_now}; what is better on dev takes its place"
+    text = f"model/ now has {what}: {score_now}; a model that is better on dev will replace it"
     run.tracker.say(text, "first model")
 
 
 def _forecast(run: Run, task: TaskData, part: FittedPart) -> str:
-    """What is to be expected of test, in one line, from what the linear model has said already."""
+    """The expected test score in one line, from the linear model's predictions."""
     assert part.wide is not None and part.train is not None
     dev, train = task.splits.dev, task.splits.train
     _, own, labels = _scored(task, dev, part.wide.outputs(dev), part.wide)
     metric = own.metric(task.metric)
     splits = [metric.statistics([example.label for example in dev], labels)]
-    if not shares_texts(train, dev):  # else what is out of fold has near copies within the others
+    if not shares_texts(
+        train, dev
+    ):  # otherwise held-out examples have near copies in the other folds
         labels = _scored(task, train, part.train, part.wide, own)[2]
         splits.insert(0, metric.statistics([example.label for example in train], labels))
     outlook = first_look(metric, splits, len(task.splits.test) or len(dev))
@@ -183,7 +178,7 @@ def _forecast(run: Run, task: TaskData, part: FittedPart) -> str:
     minutes = settings.minutes or rules.DEFAULT_MINUTES
     other = settings.flops is not None or run.recipe.train.steps is not None
     if not run.recipe.data.corpus or run.recipe.select.engine != "local" or other or minutes < 1:
-        return first_line(task.metric, linear)  # no run of that sort is recorded
+        return first_line(task.metric, linear)  # no such run is recorded
     if settings.minutes is not None and reading_minutes(run.recipe.data.corpus) > minutes:
         return first_line(task.metric, linear)  # the corpus will be left out
     machine = "cpu" if run.machine.device.type == "cpu" else "gpu"
@@ -192,11 +187,11 @@ def _forecast(run: Run, task: TaskData, part: FittedPart) -> str:
 
 
 def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
-    """Fits a linear model that reads word vectors of the corpus too, where the recipe and the
-    minutes let it.
+    """Fits a linear model that also reads word vectors of the corpus, if the recipe and the minutes
+    allow it.
 
-    It takes the place of the first one where it is better on dev and, out of fold, on train: dev by
-    itself may be too small to tell.
+    It replaces the first one if it is better on dev and, out of fold, on train: dev alone may be
+    too small to tell.
     """
     settings = run.recipe
     most = rules.words_for_vectors(settings.budget.minutes)
@@ -213,7 +208,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
             settings.budget.minutes is not None
             and seconds > rules.VECTORS_SHARE * 60 * settings.budget.minutes
         ):
-            run.tracker.detail("no word vectors: the linear model by itself took long already")
+            run.tracker.detail("no word vectors: the linear model alone already took long")
             return
         vectors = _vectors_of(run, task, corpus, most)
         if vectors is None:
@@ -236,15 +231,15 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
 
 
 def _single_texts(task: TaskData) -> bool:
-    """Whether examples are one text each: vectors of two were no help on RTE,
-    MRPC, STS-B and SICK.
+    """Whether examples are one text each: word vectors did not help with pairs (RTE, MRPC, STS-B,
+    SICK).
     """
     return all(len(example.texts) == 1 for example in task.splits.train[:1])
 
 
 def _vectors_of(run: Run, task: TaskData, corpus: CorpusData, most: int) -> WordVectors | None:
     """Word vectors of the task's texts and of passages spread evenly over the corpus."""
-    with run.tracker.progress("counting which words stand together", most) as bar:
+    with run.tracker.progress("counting word co-occurrences", most) as bar:
 
         def batches() -> Iterator[list[str]]:
             yield task.texts("train")
@@ -256,9 +251,7 @@ def _vectors_of(run: Run, task: TaskData, corpus: CorpusData, most: int) -> Word
 
 
 def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
-    """Blocks of passages, none with text of dev or test, and about how many
-    words each block has.
-    """
+    """Blocks of passages without text of dev or test, and their approximate numbers of words."""
     store, counts = corpus.store.local, corpus.store.counts
     assert store is not None
     passages = len(store)
@@ -280,9 +273,7 @@ def _is_better(task: TaskData, part: FittedPart, first: FittedPart) -> bool:
 
 
 def _reached(task: TaskData, part: FittedPart) -> tuple[float, float]:
-    """The scores of a wide part on dev, and on train by models that were fitted without each
-    example.
-    """
+    """The scores of a wide part on dev, and out of fold on train."""
     assert part.wide is not None and part.train is not None
     return _dev_score(task, part), _scored(task, task.splits.train, part.train, part.wide)[0]
 
@@ -300,8 +291,8 @@ def _scored(
     wide: Wide,
     tuned: Task | None = None,
 ) -> tuple[float, Task, list[Label]]:
-    """The score of outputs on labelled examples, the task with what these (or others) decide, such
-    as thresholds, and the labels.
+    """The score of outputs on labelled examples, the task tuned on these (or others), such as its
+    thresholds, and the labels.
     """
     units, values = wide.units_with(task.task, examples, outputs)
     own = tuned or task.task.tuned(examples, units, values)
@@ -314,11 +305,11 @@ def _scored(
 
 
 def _linear_model(run: Run) -> dict[str, Any]:
-    """What a linear model that is alone in model/ says about itself; nothing where there is
-    another, or a finished run's.
+    """The description of a linear model that is alone in model/; empty if there is another, or a
+    finished run's.
     """
     config = run.artefacts.path("model") / "config.json"
-    if not config.exists() or (run.folder / "scores.json").exists():
+    if not config.exists() or (run.folder / SCORES).exists():
         return {}
     with damage_is_clear(config):
         about: dict[str, Any] = read_json(config)["about"]
@@ -326,8 +317,8 @@ def _linear_model(run: Run) -> dict[str, Any]:
 
 
 def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, Any]) -> float:
-    """Makes model/ of the linear model alone, beside the smallest network, which says nothing;
-    gives its score on dev.
+    """Builds model/ from the linear model and the smallest possible, silent network; returns its
+    dev score.
     """
     wide, dev = part.wide, task.splits.dev
     assert wide is not None
@@ -340,7 +331,7 @@ def keep_linear(run: Run, task: TaskData, part: FittedPart, about: Mapping[str, 
         )
         shape = shape_of(SMALLEST, SMALLEST.size, len(vocabulary), length)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # the same folder, whatever was drawn before
+            torch.manual_seed(0)  # the same folder whatever was drawn before
             encoder = new_encoder(SMALLEST.encoder, shape)
             head = silenced(own.head(shape.width, 0.0, encoder.normed_heads))
         model = TaskModel(encoder, head, True)

@@ -1,4 +1,4 @@
-"""A run as it is opened: its recipe checked and written down, beside what it runs on."""
+"""Opening a run: its recipe is checked and saved, with the versions it runs on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasklm.pipeline.context import Run
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, cache_folder, dump
 from tasklm.registry import Registry
-from tasklm.run_folder import MANIFEST, RECIPE
+from tasklm.run_folder import EVENTS, LOG, MANIFEST, RECIPE
 from tasklm.storage.files import sweep, write_json, write_text
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.readers.splits import resolved
@@ -27,7 +27,7 @@ from tasklm.train.started_recipes import started
 
 
 def check_names(recipe: Recipe) -> None:
-    """Refuses plug-ins that do not exist or do not go together, before any work is done."""
+    """Refuses plug-ins that do not exist or do not fit together, before any work is done."""
     problems: list[str] = []
     chosen: list[tuple[Registry[Any], str]] = [
         (TASKS, recipe.data.kind),
@@ -43,15 +43,14 @@ def check_names(recipe: Recipe) -> None:
             problems += error.problems
     if recipe.train.next_sentence and recipe.train.objective != "mlm":
         problems.append(
-            "train.next_sentence goes with train.objective = 'mlm' alone, "
-            f"not with {recipe.train.objective!r}"
+            f"train.next_sentence requires train.objective = 'mlm', not {recipe.train.objective!r}"
         )
     if problems:
         raise RecipeError(problems)
 
 
 def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
-    """The run in a folder, with its recipe and the versions it runs on written down."""
+    """The run in a folder, with its recipe and the versions it runs on saved."""
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(recipe.hardware)
@@ -68,7 +67,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     for leftover in (folder / "stage2", folder / "inputs"):
         sweep(leftover)
     write_text(folder / RECIPE, dump(absolute(recipe)))
-    tracker.sinks = [EventFile(folder / "events.jsonl"), LogFile(folder / "log.txt")]
+    tracker.sinks = [EventFile(folder / EVENTS), LogFile(folder / LOG)]
     if recipe.hardware.tensorboard:
         tracker.sinks.append(TensorBoard(folder / "tensorboard"))
     write_json(folder / MANIFEST, _made_with(machine))

@@ -1,4 +1,4 @@
-"""What a run decides once, from its budget and the measured speed of this machine, and keeps."""
+"""The plan of a run, decided once from its budget and the measured speed of this machine."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SHORT = 300.0  # seconds of a budget for which one try is enough
 # for the pace of a step of either stage, once the size is known
 STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0
 MEASURING_SHARE = 0.01  # of a budget in minutes, for each
-BATCH = 64  # sequences per step where neither the recipe nor a budget says
+BATCH = 64  # sequences per step if neither the recipe nor a budget sets it
 USUAL_TYPES = 8000  # of a vocabulary, for planning before there is one
 MEASURED_RHO1 = 4  # external batches per internal one, at most, where a step is measured
-MEASURING = "measuring the speed of this machine"  # what is shown meanwhile
+MEASURING = "measuring the speed of this machine"  # shown in the meantime
 
 
 def make_plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan:
-    """Returns size, K, passages and batch, decided once per run and kept."""
+    """Size, K, passages and batch, decided once per run and kept."""
     recipe = run.recipe
     key = digest([task.key, *sections(recipe, "select", "tokens", "model", "train", "budget")])
 
@@ -85,7 +85,7 @@ def _plan(run: Run, task: TaskData, corpus: CorpusData | None) -> rules.Plan:
 
 
 class _Sizes:
-    """What the budget of a run lets encoders of each size read."""
+    """How much text encoders of each size can read within the budget of a run."""
 
     def __init__(self, run: Run, task: TaskData) -> None:
         self.run, self.task, self.recipe = run, task, run.recipe
@@ -133,19 +133,19 @@ class _Sizes:
             wanted = f"{self.per_weight(size)} tokens per weight of its layers"
             why = f"the largest that reads {wanted}"
             if tokens < self.enough(size):
-                why = f"the smallest; it reads fewer than {wanted}"
-        beginning_of(self.recipe.train, *self.shaped(size))  # refuses early what cannot be
+                why = f"the smallest, although it reads fewer than {wanted}"
+        beginning_of(self.recipe.train, *self.shaped(size))  # refuses impossible settings early
         return size, tokens or self.tokens_read(size), why
 
     def usual_batch(self, tokens: float) -> int:
-        """The sequences per step where the recipe does not say."""
+        """The sequences per step if the recipe does not set them."""
         if self.recipe.train.steps is not None:
             return BATCH
         return rules.batch_for(tokens, self.recipe.tokens.rows)
 
 
 def _budget_seconds(recipe: Recipe) -> float | None:
-    """The seconds of a run; None where steps or FLOPs are given in their place."""
+    """The seconds of a run; None if steps or FLOPs are given instead."""
     if recipe.train.steps is not None:
         return None
     if recipe.budget.minutes is not None:
@@ -160,17 +160,17 @@ def _passages(recipe: Recipe, corpus: CorpusData, tokens: float) -> tuple[int, s
     then = f"read about {rules.EPOCHS_OVER_SELECTION} times"
     if recipe.select.by_influence:
         share = recipe.select.influence_share
-        # so that what is left of them is read as often as without influence
+        # so that the selected part is read as often as without influence
         passages = round(passages / share)
-        then = f"of which influence keeps {share:.0%}, {then}"
+        then = f"of which influence selects {share:.0%}, {then}"
     return passages, f"at most {passages:,} passages, {then}"
 
 
 def _shape_reason(recipe: Recipe, size: str, why: str) -> str:
-    """What of the encoder's shape was given, and what the size decided."""
+    """Which parts of the encoder's shape were given, and which the size decided."""
     model = recipe.model
     if recipe.train.start:
-        return f"layers and width are those of {title_of(Path(recipe.train.start))}"
+        return f"layers and width from {title_of(Path(recipe.train.start))}"
     numbers = {"layers": model.layers, "width": model.width}
     given = [f"{name} {value}" for name, value in numbers.items() if value is not None]
     if not given:
@@ -183,13 +183,13 @@ def _shape_reason(recipe: Recipe, size: str, why: str) -> str:
 
 
 def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
-    """What to do where the budget buys too few steps of stage 1 to learn a language; else None."""
+    """Advice if the budget allows too few steps of stage 1 to learn a language; else None."""
     if recipe.train.steps is not None or recipe.train.start or steps >= rules.FEW_STEPS:
         return None
     if not steps:
         return (
-            "the budget is too small for stage 1: all of it goes to fine-tuning; "
-            "raise --minutes to read text too"
+            "the budget is too small for stage 1: all of it goes to fine-tuning; raise --minutes "
+            "to train on text too"
         )
     by_flops = recipe.budget.minutes is None and recipe.budget.flops is not None
     more = "--flops" if by_flops else "--minutes"
@@ -200,7 +200,7 @@ def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
 def _tokens_per_second(run: Run, size: str, task: TaskData, tries: int) -> float:
     """The training speed at a size on made-up text: the best of a few tries, as the first are slow.
 
-    Where training is compiled, which takes longer than the measurement, it is taken from the speed
+    If training is compiled, which takes longer than the measurement, it is estimated from the speed
     of a matrix product: at BERT-base's width training reaches more than half of that, and narrower
     models a share that falls with the width.
     """
@@ -244,7 +244,7 @@ def _rule(of_stage: Train | Finetune) -> Rule:
 
 
 def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
-    """The recipe with rows as long as the texts, and capitals where the kind, ask for them."""
+    """The recipe with the row length that the texts need, and the casing that the kind needs."""
     tokens = recipe.tokens
     most = rules.LONGEST_ON_CPU if machine.device.type == "cpu" else rules.LONGEST_ON_GPU
     if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).rotary:
@@ -258,7 +258,7 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
 
 
 def too_much_text(recipe: Recipe) -> str | None:
-    """What to do about a corpus whose reading would take too many of the minutes; else None."""
+    """Advice about a corpus that would take too many of the minutes to read; else None."""
     if recipe.budget.minutes is None or not recipe.data.corpus or recipe.select.engine != "local":
         return None
     minutes = reading_minutes(recipe.data.corpus)
@@ -293,7 +293,7 @@ def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) ->
     if steps is None and plan.seconds is not None:
         pace = _seconds_per_step(run, parts, plan)
         if beginning_of(recipe.train, parts.encoder, parts.shape).counts:
-            # its seconds are those of the budget too: counted now, kept for stage 1
+            # its seconds belong to the budget: counted now, kept for stage 1
             _ = parts.counted
         trainings = recipe.train.seeds
         epoch = trainings * _seconds_per_epoch(run, parts, plan)
@@ -323,14 +323,14 @@ def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) ->
 
 
 def stage2_seconds(run: Run, plan: rules.Plan, ending: float, seeds_left: int) -> float | None:
-    """Seconds that the next fine-tuning may take; None where nothing limits it."""
+    """Seconds that the next fine-tuning may take; None without a limit."""
     if plan.seconds is None or run.recipe.finetune.epochs is not None:
         return None
     return max(1.0, time_left(run, plan.seconds) / seeds_left - ending)
 
 
 def _seconds_per_step(run: Run, parts: TrainingContext, plan: rules.Plan) -> float:
-    """How long a step of stage 1 takes; where it has two halves, the mean of a step of either."""
+    """How long a step of stage 1 takes; if it has two halves, the mean of both."""
     rho1 = run.recipe.train.rho1
     rho1 = MEASURED_RHO1 if rho1 is None else min(rho1, MEASURED_RHO1)
 
@@ -346,7 +346,7 @@ def _seconds_per_step(run: Run, parts: TrainingContext, plan: rules.Plan) -> flo
 def _flops_per_step(parts: TrainingContext, settings: Train, batch: int) -> tuple[float, float]:
     """The mean exact FLOPs of an internal and of an external step; the latter 0 without text.
 
-    Internal batches differ in length, so many are looked at; nothing is computed.
+    Internal batches differ in length, so many are counted; nothing is computed.
     """
 
     def flops(stage: JointStage) -> tuple[float, float]:
@@ -367,7 +367,7 @@ def _of_each_half(
     rho1: int,
     batch: int,
 ) -> list[Measured]:
-    """What is measured of stage 1, and once more of its second half where its objective has two."""
+    """The measurements of stage 1, and of its second half if its objective has two."""
     stage = joint_stage(parts, settings, rho1, batch)
     measures = [measure(stage)]
     if stage.halves:
@@ -379,7 +379,7 @@ def _of_each_half(
 
 
 def _of_budget(plan: rules.Plan, seconds: float) -> float:
-    """Seconds of a measurement: fewer where a budget is short."""
+    """Seconds of a measurement: fewer for a short budget."""
     return seconds if plan.seconds is None else min(seconds, MEASURING_SHARE * plan.seconds)
 
 

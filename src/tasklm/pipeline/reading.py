@@ -56,7 +56,7 @@ def _content(path: Path) -> str:
 
 
 def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
-    """The passages of the corpus, deduplicated, with those that hold dev or test text marked."""
+    """The passages of the corpus, deduplicated, with those that contain dev or test text marked."""
     data, tracker = run.recipe.data, run.tracker
     if not data.corpus:
         return None
@@ -91,11 +91,11 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
 
 
 def _contamination(folder: Path, passages: int) -> Contamination:
-    """Which passages hold text of dev or test, as the artefact has it."""
+    """Which passages contain text of dev or test, from the artefact."""
     banned = load_array(folder / "banned.npy", np.bool_)
     if len(banned) != passages:
         raise damaged(
-            folder / "banned.npy", f"it is of {len(banned):,} passages, and there are {passages:,}"
+            folder / "banned.npy", f"it is for {len(banned):,} passages, but there are {passages:,}"
         )
     with damage_is_clear(folder / "found.json"):
         return Contamination(banned, **read_json(folder / "found.json"))

@@ -1,4 +1,4 @@
-"""From a finished run to what its report shows: curves, mistakes, selection, and analyses."""
+"""From a finished run to the contents of its report: curves, mistakes, selection, and analyses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
 from tasklm.report.report import ReportParts
-from tasklm.run_folder import MANIFEST, MODEL, SELECTED, SUMMARY, seed_title, stage1_name
+from tasklm.run_folder import COMPARE, MANIFEST, MODEL, SELECTED, SUMMARY, seed_title, stage1_name
 from tasklm.select.base import asking_split, read_selection, selection_is_clear
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
@@ -37,14 +37,14 @@ from tasklm.tasks.examples import Example
 from tasklm.train.start import title_of
 
 MOST_CLASSES = 2000  # of a confusion matrix: it has a cell for each pair
-SHOWN = 10  # passages of the selection, and mistakes with what pushed them
+SHOWN = 10  # passages of the selection, and mistakes with attributions
 MISTAKES = 200  # listed, with and without
-# training examples shown for a mistake, and those compared for it: with its rarest words
+# training examples shown for a mistake, and those compared with it: the ones with its rarest words
 PUSHED_SHOWN, PUSHED_COMPARED = 3, 50
 
 
 def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> ReportParts:
-    """What the report shows, from the run folder and from what the analyses found."""
+    """The contents of the report, from the run folder and the analyses."""
     run, task, corpus = trained.run, trained.task, trained.corpus
     split = "test" if "test" in trained.predictions else "dev"
     examples, answers = task.splits.named()[split], trained.best_answers(split)
@@ -77,7 +77,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
 
 
 def _seed_text(trained: Trained) -> str:
-    """Which seed's answers are shown."""
+    """The seed whose answers are shown."""
     if len(trained.seeds) == 1:
         return "the one seed"
     title = seed_title(trained.best, trained.seeds)
@@ -85,7 +85,7 @@ def _seed_text(trained: Trained) -> str:
 
 
 def decided(trained: Trained) -> Recipe:
-    """The recipe with all that a run decided filled in, and no budget that would decide again."""
+    """The recipe with all automatic values filled in, and without the budget."""
     run, plan, parts, first = trained.run, trained.plan, trained.parts, trained.seeds[0]
     recipe, shape = run.recipe, parts.shape
     stage1, stage2 = read_json(first.training / SUMMARY), first.summary()
@@ -113,14 +113,14 @@ def decided(trained: Trained) -> Recipe:
 
 
 def _decisions(run: Run, plan: Plan) -> list[str]:
-    """What was decided before training, and whether the budget was too small for it."""
+    """The decisions before training, and whether the budget was too small."""
     stage1 = read_json(run.artefacts.path(stage1_name(1)) / "plan.json")["stage1"]
     warning = few_steps_warning(run.recipe, stage1["steps"], stage1["batch"])
     return [*plan.reasons, f"Warning: {warning}"] if warning else [*plan.reasons]
 
 
 def _made_with(run: Run) -> str:
-    """What the run was made with, as its manifest has it."""
+    """The versions and device of the run, from its manifest."""
     manifest = read_json(run.folder / MANIFEST)
     return (
         f"tasklm {tasklm.__version__}, torch {manifest['torch']}, "
@@ -131,10 +131,9 @@ def _made_with(run: Run) -> str:
 def _classes(
     task: Task, examples: Sequence[Example], predicted: Sequence[Label]
 ) -> tuple[tuple[list[str], np.ndarray] | None, list[tuple[str, ClassScore]]]:
-    """Which classes are taken for which, and the scores of each; none of a kind without classes.
+    """The confusion matrix and the scores of each class; none for a kind without classes.
 
-    There is a matrix where a class is taken for one other: each label is one class, or has one for
-    each word.
+    There is a matrix if each label is a single class, or has one class per word.
     """
     if not task.labels:
         return None, []
@@ -157,7 +156,7 @@ def _classes(
 def _class_scores(
     labels: Sequence[str], gold: Sequence[list[str]], guesses: Sequence[list[str]], aligned: bool
 ) -> list[tuple[str, ClassScore]]:
-    """The scores of each class: by place where labels are aligned, else by membership in sets."""
+    """The scores of each class: by position if labels are aligned, else by membership in sets."""
     right: Counter[str] = Counter()
     for own, guess in zip(gold, guesses, strict=True):
         if aligned:
@@ -188,9 +187,9 @@ def _share(part: int, whole: int) -> float:
 def _mistakes(
     run: Run, task: TaskData, examples: Sequence[Example], answers: Sequence[Answer]
 ) -> list[dict[str, Any]]:
-    """The mistakes: first those that the model was surest of, else in the order of the file.
+    """The mistakes: most confident first if known, else in the order of the file.
 
-    The first come with the training examples that pushed most for the wrong label.
+    The first ones come with the training examples that most support the wrong label.
     """
     kind = task.task
     wrong: list[tuple[Example, dict[str, Any]]] = []
@@ -219,15 +218,15 @@ def _label_text(task: Task, example: Example, label: Label) -> str:
 
 
 def _sure(answer: Answer) -> float | None:
-    """The probability of what was answered, where that is one class or one option and has it."""
+    """The probability of an answer, if it is a single class or option that has one."""
     odds, given = answer.get("probabilities"), answer.get("number", answer.get("label"))
     return None if odds is None or given is None else float(odds[given])
 
 
 def _pushed_for(run: Run, task: TaskData, examples: list[Example]) -> list[list[dict[str, Any]]]:
-    """For each example the training examples that pushed the model most for its label.
+    """For each example the training examples that most support its label.
 
-    Those of several rows each have none: they have no gradient of their own here.
+    Examples of several rows have none: their gradients cannot be compared.
     """
     pushed: list[list[dict[str, Any]]] = [[] for _ in examples]
     if not examples or task.task.together > 1:
@@ -264,7 +263,7 @@ def _describe_selection(
     own_texts = spread_texts(selected, COUNTED_PASSAGES)
     parts.words = overrepresented(own_texts, corpus.store.sample())
     if "random" in run.recipe.evaluate.compare:
-        drawn = run.folder / "compare" / "random" / SELECTED
+        drawn = run.folder / COMPARE / "random" / SELECTED
         parts.words_random = overrepresented(
             spread_texts(selected, COUNTED_PASSAGES), spread_texts(drawn, COUNTED_PASSAGES)
         )

@@ -1,5 +1,5 @@
-"""Looking into a corpus and a run: what a query finds, why a passage was selected, and which labels
-the model doubts.
+"""Inspecting a corpus and a run: searching it, why a passage was selected, and which labels may be
+wrong.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Hit:
     source: str
     score: float
     text: str
-    marked: list[tuple[int, int]]  # where the query's terms stand in the text
+    marked: list[tuple[int, int]]  # positions of the query's terms in the text
     terms: list[Term]
 
 
 @dataclass
 class Asker:
-    """A task example that pulled a passage in."""
+    """A task example that retrieved a passage."""
 
     text: str
     label: str
@@ -64,9 +64,9 @@ class Reasons:
 
     hit: Hit
     place: int  # in the selection, 0 = first
-    askers: list[Asker]  # best rank first; with influence, those that made it a candidate
+    askers: list[Asker]  # best rank first; with influence, those that retrieved it as a candidate
     askers_in_all: int
-    influence: InfluenceReasons | None = None  # where influence chose it among candidates
+    influence: InfluenceReasons | None = None  # if influence selected it among candidates
 
 
 def find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None = None) -> list[Hit]:
@@ -101,8 +101,8 @@ def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None)
 
 
 def why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reasons:
-    """Returns why the passage with this id (or number) is in the selection of the run, with at most
-    `most` of its askers.
+    """Why the passage with this id (or number) is in the selection of the run, with at most `most`
+    of the examples that retrieved it.
     """
     return rebuilding(
         lambda: _why_selected(folder, name, most, tracker), [_cache_of(folder, None)], tracker.warn
@@ -114,7 +114,7 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     settings = recipe.select
     method, by_influence = settings.stages[0], settings.by_influence
     if method not in ("bm25", "balanced") and not by_influence:
-        problem = "which has no queries to explain a passage by"
+        problem = "which has no queries that could explain a passage"
         raise RecipeError([f"{folder} selected by {settings.method}, {problem}"])
     place, number, score = _in_selection(folder / SELECTED, name)
     splits, influence = read_splits(recipe.data), None
@@ -157,20 +157,22 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
 
 
 def suspicious_labels(where: Path, tracker: Tracker) -> tuple[list[Suspect], Path]:
-    """The training examples of a run that the others speak against, worst first, and the CSV file
-    that has them too.
+    """The training examples of a run that are probably mislabelled, worst first, and the CSV file
+    that lists them.
     """
     run = run_of(where)
     model = model_of(run)
     train = training_examples(run, model.task)
     if not all(isinstance(example.label, str) for example in train):
-        problem = "labels are judged where each text has one class"
+        problem = "labels can be checked only if each text has one class"
         raise RecipeError([f"{run} is of the kind {model.task.kind}; {problem}"])
     rows = [
         unit.tokens
         for unit in model.task.encode(train, model.loaded.vocabulary, model.loaded.length)
     ]
-    tracker.say(f"judging {len(train):,} training examples, each by what the others teach")
+    tracker.say(
+        f"checking the labels of {len(train):,} training examples, each with models of the others"
+    )
     suspects = suspects_of(train, model.task.labels, features_of(rows))
     path = run / "suspicious_labels.csv"
     write_text(path, as_csv(suspects))
@@ -184,7 +186,7 @@ def _hit(store: PassageStore, number: int, score: float, terms: list[Term], reci
 
 
 def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
-    """Returns (place, passage number, score) of a selected passage."""
+    """The (position, passage number, score) of a selected passage."""
     if not path.exists():
         raise RunError(
             f"nothing is selected in {path.parent.parent} "
@@ -201,7 +203,7 @@ def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
         raise DataError(
             f"the passage {name} is not in the selection",
             file=path,
-            remedy="Ids stand in the column 'id'; 'tasklm search' shows them too.",
+            remedy="Ids are in the column 'id'; 'tasklm search' shows them too.",
         )
     return at, int(numbers[at]), float(table["score"][at].as_py())
 
@@ -209,13 +211,13 @@ def _in_selection(path: Path, name: str) -> tuple[int, int, float]:
 def _opened(
     where: Path, tracker: Tracker, cache: Path | None
 ) -> tuple[Recipe, PassageStore, StoredIndex]:
-    """The recipe, the corpus and the index of a run or of plain text; what is missing is made and
+    """The recipe, the corpus and the index of a run or of plain text; missing ones are built and
     kept.
     """
     recipe = recipe_of(where) if is_run(where) else Recipe()
     if recipe.select.engine == "spark":
         raise RecipeError(
-            [f"the corpus of {where} is on Spark; only a corpus on this machine can be looked into"]
+            [f"the corpus of {where} is on Spark; only a corpus on this machine can be searched"]
         )
     data = recipe.data
     stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)

@@ -1,5 +1,5 @@
-"""The step that selects: score the passages, choose among them, leave near copies out, write them
-down.
+"""The selection step: score the passages, choose among them, drop near copies, write them to a
+file.
 
 With influence ("bm25,influence") these are candidates, and the passages that most help the task are
 chosen from them.
@@ -25,6 +25,7 @@ from tasklm.models.task_model import cost_of
 from tasklm.pipeline import steps
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Tokenised
 from tasklm.recipe.data_sections import INFLUENCE, Select
+from tasklm.run_folder import SUMMARY
 from tasklm.select.base import (
     SELECTORS,
     Chosen,
@@ -50,21 +51,21 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import digest, write_json
 from tasklm.train.context import TrainingContext
 
-# settings that change how fast, not what is found
+# settings that change the speed, not the result
 _SPEED = ("memory", "index", "master", "spark", "url")
 # settings of choosing, and k, which a plan decides
 _AFTER_SCORING = ("k", "passages", "near_duplicates")
 
 
 def check_settings(settings: Select) -> None:
-    """Raises at once what would otherwise show only after the corpus was read."""
+    """Raises early the errors that would otherwise appear only after reading the corpus."""
     SELECTORS.get(settings.stages[0])
     bytes_of(settings.memory)
     stemmer(settings.stemming)
 
 
 def fitted(settings: Select, task: TaskData) -> Selector:
-    """The selector that knows the task."""
+    """The selector, fitted to the task."""
     selector = SELECTORS.get(settings.method)(settings)
     selector.fit(
         task.texts("train"),
@@ -86,9 +87,7 @@ def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Pa
 def _found(
     run: Run, task: TaskData, corpus: CorpusData, plan: Plan, settings: Select, name: str
 ) -> tuple[Path, str]:
-    """The Parquet file of what a selector chose from the corpus, the artefact
-    `name`, and its key.
-    """
+    """The Parquet file of a selector's passages, the artefact `name`, and its key."""
     k = _k(settings, corpus, plan)
     ranking_key = digest([task.key, corpus.key, k, _what(settings)])
     key = digest([ranking_key, plan.passages, settings.near_duplicates])
@@ -111,19 +110,19 @@ def _found(
         corpus.store.close()
         wanted = ""
         if plan.passages and plan.passages > len(chosen.passages):
-            wanted = f" ({plan.passages:,} were wanted)"
+            wanted = f" ({plan.passages:,} requested)"
         count = f"{len(chosen.passages):,} of {len(corpus.store):,} passages"
         run.tracker.say(f"{count} by {settings.method}{wanted}", "selected")
 
     path = run.artefacts.build(name, key, build, uses=corpus.folders) / "selected.parquet"
-    # nothing needs it any more but those who ask why a passage was selected
+    # only needed for explaining why a passage was selected
     if run.artefacts.is_damaged("ranking"):
         _ranking(run, fitted(settings, task), corpus, k, ranking_key)
     return path, key
 
 
 def _what(settings: Select) -> dict[str, Any]:
-    """The settings that decide what scoring finds; here and on Spark it is the same."""
+    """The settings that decide the result of scoring; the same here and on Spark."""
     others = _SPEED + _AFTER_SCORING
     values = {
         name: value
@@ -134,8 +133,8 @@ def _what(settings: Select) -> dict[str, Any]:
 
 
 def _k(settings: Select, corpus: CorpusData, plan: Plan) -> int:
-    """How many passages are ranked: per example, or in all, where leaving out near copies may need
-    any of them.
+    """The number of ranked passages: per example, or in total if dropping near copies may need any
+    of them.
     """
     if SELECTORS.get(settings.method).per_example:
         return plan.k
@@ -143,7 +142,7 @@ def _k(settings: Select, corpus: CorpusData, plan: Plan) -> int:
 
 
 def _ranking(run: Run, selector: Selector, corpus: CorpusData, k: int, key: str) -> Ranking:
-    """The ranking, an artefact of its own: another number of passages is then chosen without
+    """The ranking, as a separate artefact: another number of passages can then be chosen without
     scoring again.
     """
 
@@ -176,7 +175,7 @@ def _chosen(
         rest = without_near_duplicates(pool, texts, threshold, wanted, run.tracker)
         return len(pool.passages), rest, texts
 
-    # texts that come from a cluster: no more than it takes to have enough without near copies
+    # texts from a cluster: only as many as are needed for enough passages without near copies
     most = wanted if source.local is None else None
     ranked, chosen, texts = without_copies(most)
     while most and wanted and len(chosen.passages) < wanted and ranked == most:
@@ -192,7 +191,7 @@ def _most_influential(
     settings = run.recipe.select
     examples = task.splits.named().get(settings.influence_on, [])
     if not examples:
-        problem = f"influence needs labelled {settings.influence_on} examples, and there are none"
+        problem = f"influence needs labelled {settings.influence_on} examples, but there are none"
         raise DataError(
             problem,
             remedy="Give some (data.dev or data.dev_share), or --select.influence_on train.",
@@ -239,8 +238,8 @@ def _influence(
     model_key: str,
     projection: int,
 ) -> tuple[Path, str]:
-    """The folder with the scores of all candidates on all task batches, computed by all processes
-    together, and its key.
+    """The folder with the scores of all candidates on all task batches, computed jointly by all
+    processes, and its key.
     """
     settings, machine = run.recipe.select, run.machine
     names = (
@@ -276,7 +275,7 @@ def _influence(
             finish_scores(folder, pieces.order, scorer.task_batches)
             flops = scoring_flops(scorer, cost_of(parts.encoder, parts.shape), BLOCK)
             write_json(
-                folder / "summary.json",
+                folder / SUMMARY,
                 {"passages": len(shards), "task_batches": scorer.task_batches, "flops": flops},
             )
 

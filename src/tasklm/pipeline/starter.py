@@ -1,4 +1,4 @@
-"""A first recipe for somebody's own data, with what was found written beside each key."""
+"""A first recipe for the user's own data, with what was detected noted beside each key."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tasklm.tasks.readers.splits import read_splits, resolved
 
 
 def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
-    """Writes the commented recipe to `path`, which must not exist; returns what was found."""
+    """Writes the commented recipe to `path`, which must not exist; returns the notes."""
     if path.exists():
         raise RunError(
-            f"{path} exists already, perhaps with changes by "
-            f"hand. Name another file with --to, or delete it."
+            f"{path} already exists and may contain your changes. Name another file with --to, or "
+            "delete it."
         )
     data = resolved(recipe.data)
     splits = read_splits(data)
@@ -51,27 +51,26 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
         "data.dev": f"{len(splits.dev):,} examples" + ("" if data.dev else ", held out of train"),
         "data.corpus": f"{len(files):,} files, {total / 1e6:,.1f} MB on disk",
         "data.kind": _known_by(recipe.data),
-        "data.text_column": f"texts of {typical} words typically, {longest} at the 99th percentile",
+        "data.text_column": f"texts of typically {typical} words, {longest} at the 99th percentile",
         "tokens.length": (
-            f"holds 95 % of the texts at "
-            f"{TOKENS_PER_RARE_WORD} tokens per word, as far as {length} goes"
+            f"fits 95 % of the texts at {TOKENS_PER_RARE_WORD} tokens per word, up to {length}"
         ),
         "select.k": f"auto gives {default_k(len(splits.train)):,} for this many examples",
         "evaluate.metric": why,
     }
     if marks:
         notes["kind.marks"] = (
-            f"texts have {' and '.join(marks)}; a model that reads there "
-            f"is better at relations; --to hf cannot export it, --to onnx can"
+            f"texts contain {' and '.join(marks)}; reading there "
+            f"helps with relations; --to hf cannot export such a model, --to onnx can"
         )
     write_text(path, dump(absolute(recipe.changed(**sections)), comments=True, notes=notes))
     return [*splits.notes, *(f"{key}: {note}" for key, note in notes.items())]
 
 
 def _known_by(data: Data) -> str:
-    """By what the kind of the task was known."""
+    """How the kind of the task was detected."""
     if data.kind != "auto":
-        return "as asked for"
+        return "as given"
     try:
         return recognise(Path(data.train)).why
     except DataError:
@@ -87,14 +86,12 @@ def _counted(splits: Splits) -> str:
 
 
 def _metric(splits: Splits, data: Data, recipe: Recipe) -> tuple[str, str]:
-    """The metric and why it is that one: of the kind, or of classes that are about equally
-    frequent.
-    """
+    """The metric and why: the kind's own, or for classes that are about equally frequent."""
     counts = Counter(example.label for example in splits.train if isinstance(example.label, str))
     if not counts:
         return TASKS.get(data.kind).from_examples(splits.train, recipe.kind).metrics[
             0
-        ], "the usual one of this kind"
+        ], "the usual one for this kind"
     balanced = max(counts.values()) / len(splits.train) < 1.5 / len(counts)
     return (
         ("accuracy", "classes are balanced") if balanced else ("macro_f1", "classes are unbalanced")

@@ -88,7 +88,7 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
 
 
 def training_context(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> TrainingContext:
-    """What both training stages are made from."""
+    """The inputs of both training stages."""
     recipe, length = run.recipe, run.recipe.tokens.rows
     if recipe.train.start:
         shape = starting_weights(Path(recipe.train.start)).shape_for(length)
@@ -122,8 +122,8 @@ def train(
 ) -> list[Training]:
     """The trainings of stage 1; the number of steps is decided once, when the first one starts.
 
-    The others take as many steps as the first took, whatever time they need, so that they differ by
-    their seeds alone.
+    The others take as many steps as the first, whatever time they need, so that they differ only in
+    their seeds.
     """
     trainings: list[Training] = []
     for number in range(1, run.recipe.train.seeds + 1):
@@ -162,7 +162,7 @@ def train(
 
 
 def _start_digest(recipe: Recipe) -> str:
-    """A hash of the weights that training starts from; nothing where these are drawn."""
+    """A hash of the weights that training starts from; empty for random ones."""
     start = recipe.train.start
     return starting_weights(Path(start)).digest() if start else ""
 
@@ -170,7 +170,7 @@ def _start_digest(recipe: Recipe) -> str:
 def _stage1_plan(
     run: Run, task: TaskData, parts: TrainingContext, plan: Plan, folder: Path
 ) -> Stage1Plan:
-    """What the first training of stage 1 decides when it starts, and keeps in its folder."""
+    """The decisions of the first training of stage 1 at its start, kept in its folder."""
     held_out = sum(len(part) for part in task.held_out.values())
     if run.machine.ranks.first and not (folder / "plan.json").exists():
         with run.machine.ranks.by_itself(), run.tracker.progress(MEASURING):
@@ -184,7 +184,7 @@ def _stage1_plan(
 
 
 def _as_trained(stage1: Path) -> Stage1Plan:
-    """The numbers that a finished training of stage 1 came to."""
+    """The results of a finished training of stage 1."""
     with damage_is_clear(stage1 / SUMMARY):
         summary = read_json(stage1 / SUMMARY)
         return Stage1Plan(summary["steps"], summary["rho1"], summary["batch"], seconds_allowed=None)
@@ -193,8 +193,8 @@ def _as_trained(stage1: Path) -> Stage1Plan:
 def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
     """The run and plan by which the scoring model of influence selection is trained.
 
-    It learns MLM and the task on the task's data alone, and both losses count alike (ISS, algorithm
-    1). It is as the model itself, but for what [select] says of it.
+    It learns MLM and the task on the task's data only, with equal weights of both losses (ISS,
+    algorithm 1). It is like the model itself, except for the settings in [select].
     """
     size, model = run.recipe.select.influence_model, {}
     if size != "auto":
@@ -209,7 +209,7 @@ def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
 
 
 def _require_scoring_size(recipe: Recipe) -> None:
-    """Refuses a size of the scoring model that there is not, or that weights to start from have."""
+    """Refuses an unknown size of the scoring model, or any size if it starts from given weights."""
     size = recipe.select.influence_model
     if recipe.train.start:
         problem = "with train.start the scoring model starts from there too; leave it out"
@@ -262,22 +262,24 @@ def finetune(
 ) -> list[Seed]:
     """The fine-tuned models: finetune.seeds of each training of stage 1.
 
-    `after_seed` is handed those that are done while others are still to come.
+    `after_seed` receives the finished ones while others are still to come.
     """
     recipe = run.recipe
     decided = trainings[0].folder / "plan.json"
     with damage_is_clear(decided):
-        planned = read_json(decided)  # may be of a run with other numbers, or of the version before
+        planned = read_json(
+            decided
+        )  # may come from a run with other numbers, or from an earlier version
         epochs = recipe.finetune.epochs or int(planned["epochs"])
         tunings = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS))
         ending = float(planned.get("ending", 0.0))
-    # another number of seeds redoes none of them
+    # a different number of seeds repeats none of them
     settings = dataclasses.replace(recipe.finetune, seeds=1)
     seeds = seeds_of(run.folder, len(trainings), tunings)
     wide = [] if parts.wide is None else [wide_part(run, task).key]
     teachers = [taught(run, task).key, recipe.distill.labels] if parts.taught else []
     before = [*wide, *teachers]
-    trained: list[Seed] = []  # seeds that were not there yet
+    trained: list[Seed] = []  # newly trained seeds
     for number, seed in enumerate(seeds):
         training = trainings[seed.stage1 - 1]
         key = digest(

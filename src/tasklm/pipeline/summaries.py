@@ -1,4 +1,4 @@
-"""The short lines by which a run tells what it read, what it plans and what it has done."""
+"""The short lines in which a run reports its data, its plan and its results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tasklm.evaluate.scores import flops_text, metric_name, spread, spread_text
 from tasklm.pipeline.context import CorpusData, TaskData
 from tasklm.recipe.schema import Recipe
 
-NO_CORPUS = "none; --corpus would give the model more text to learn from"
+NO_CORPUS = "none; add --corpus to give the model more text to learn from"
 
 
 def data_text(recipe: Recipe, task: TaskData) -> str:
-    """How many examples each split has, and how many labels there are."""
+    """The number of examples per split, and of labels."""
     sizes = [f"{name} {len(part):,}" for name, part in task.splits.named().items()]
     if not recipe.data.dev:
         sizes = [f"{size} (from train)" if size.startswith("dev ") else size for size in sizes]
@@ -34,7 +34,7 @@ def corpus_text(corpus: CorpusData | None) -> str:
 
 
 def plan_text(recipe: Recipe, plan: Plan, selects: bool) -> str:
-    """Size of the model, how much text it reads, and what it may cost, in one line."""
+    """The size of the model, the amount of text it reads, and its budget, in one line."""
     layers, width = SIZES[plan.size]
     layers, width = recipe.model.layers or layers, recipe.model.width or width
     named = recipe.model.layers is None and recipe.model.width is None
@@ -42,28 +42,28 @@ def plan_text(recipe: Recipe, plan: Plan, selects: bool) -> str:
     if named:
         parts = [f"{plan.size} model ({plural(layers, 'layer')}, width {width})"]
     if not selects:
-        parts.append("the task's text alone")
+        parts.append("task text only")
     elif plan.passages is None:
-        parts.append("all passages that match")
+        parts.append("all matching passages")
     else:
         parts.append(f"at most {plan.passages:,} passages")
     if recipe.train.steps is not None:
         parts.append(plural(recipe.train.steps, "step"))
     elif plan.seconds is not None:
-        parts.append(f"{duration(plan.seconds)} in all")
+        parts.append(f"{duration(plan.seconds)} in total")
     elif plan.flops is not None:
         parts.append(f"{flops_text(plan.flops)} FLOPs")
     return ", ".join(parts)
 
 
 def stage1_text(summary: dict[str, Any]) -> str:
-    """What stage 1 did, from its summary."""
+    """The result of stage 1, from its summary."""
     steps, tokens = plural(summary["steps"], "step"), counted(summary["tokens"])
     return f"{steps}, {tokens} tokens read, in {duration(summary['seconds'])}"
 
 
 def stage2_text(summaries: Sequence[dict[str, Any]], metric: str) -> str:
-    """What stage 2 reached on dev, from the summaries of its seeds."""
+    """The dev score of stage 2, from the summaries of its seeds."""
     scores = spread_text(spread([summary["dev"] for summary in summaries]))
     seconds = sum(float(summary["seconds"]) for summary in summaries)
     return (
@@ -78,7 +78,7 @@ def plural(number: int, thing: str) -> str:
 
 
 def counted(number: int) -> str:
-    """A count as people say it: 12,345 or 3.4 million."""
+    """A readable count: 12,345 or 3.4 million."""
     for size, name in ((1e9, "billion"), (1e6, "million")):
         if number >= size:
             return f"{number / size:.1f} {name}"

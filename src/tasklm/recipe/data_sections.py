@@ -1,4 +1,4 @@
-"""The sections of a recipe that say what is learnt from: [data], [kind] and [select]."""
+"""The sections of a recipe about the data: [data], [kind] and [select]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.model_sections import LONGEST_ROW
 from tasklm.recipe.parsing import key
 
-INFLUENCE = "influence"  # the method that chooses among the candidates of another
+INFLUENCE = "influence"  # the method that selects from another's candidates
 
 
 @dataclass(frozen=True)
@@ -16,18 +16,20 @@ class Data:
     train: str = key(
         "",
         (
-            "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, "
-            "SQuAD …), folder of text files per label, or folder of all splits"
+            "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, SQuAD …), one folder of text files "
+            "per label, or a folder with all splits"
         ),
     )
-    dev: str = key("", "labelled file that chooses the model; empty: a share of train is held out")
-    test: str = key("", "labelled file that is scored once, at the end; empty: no test score")
+    dev: str = key(
+        "", "development set, used to pick the best epoch and seed; empty: a share of train"
+    )
+    test: str = key("", "test set, scored once at the end; empty: no test score")
     corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
     kind: str = key(
         "auto",
         (
             "kind of task: classify, multilabel, regress, "
-            "choice, tag, span or parse; auto: by the layout of train"
+            "choice, tag, span or parse; auto: from the layout of train"
         ),
     )
     text_column: str = key(
@@ -36,8 +38,8 @@ class Data:
     label_column: str = key(
         "",
         (
-            "column with the label (parse: with the heads and "
-            "the relations, separated by a comma); empty: detected"
+            "column with the label (parse: columns with heads and relations, separated by a "
+            "comma); empty: detected"
         ),
     )
     options_column: str = key("", "choice: column with the list of options; empty: detected")
@@ -60,8 +62,8 @@ class Data:
     leaks: str = key(
         "refuse",
         (
-            "examples of dev or test that also stand in train: "
-            "refuse to run, drop them from train, or keep them"
+            "examples of dev or test that also occur in train: refuse to run, drop them from "
+            "train, or keep them"
         ),
         choices=("refuse", "drop", "keep"),
     )
@@ -69,18 +71,18 @@ class Data:
 
 @dataclass(frozen=True)
 class Kind:
-    """What single kinds of tasks can be told."""
+    """Settings of particular kinds of tasks."""
 
     marks: tuple[str, ...] = key(
         (),
         (
-            "classify: opening marks of the things an example is about, "
-            "such as '<<,[[', where the head reads beside the first token"
+            "classify: opening markers of the entities in an example, such as '<<,[['; the head "
+            "reads them beside the first token"
         ),
     )
     crf: bool = key(
         False,
-        "tag: a CRF head, which learns which tags follow one another, in place of a linear one",
+        "tag: use a CRF head, which learns which tags follow each other, instead of a linear one",
     )
     stride: int = key(
         48, "span: tokens that neighbouring windows of a long text share", low=0, high=LONGEST_ROW
@@ -94,8 +96,8 @@ class Select:
     method: str = key(
         "bm25",
         (
-            "how passages are chosen; NAME,influence: "
-            "candidates by NAME, and of these the ones that help the task most"
+            "how passages are selected; NAME,influence: candidates by NAME, of which the most "
+            "helpful for the task are selected"
         ),
     )
     k: int | None = key(
@@ -104,11 +106,13 @@ class Select:
         low=1,
     )
     passages: int | None = key(
-        None, "most passages kept in all, best ranks first; auto: what the budget can read", low=1
+        None,
+        "maximum passages in total, best ranks first; auto: as many as the budget can read",
+        low=1,
     )
     queries: str = key(
         "text",
-        "what of an example is asked: its whole text, or RAKE key phrases",
+        "query of an example: its whole text, or RAKE key phrases",
         choices=("text", "rake"),
     )
     phrases: int = key(20, "key phrases per example when queries = rake", low=1)
@@ -126,18 +130,15 @@ class Select:
     index: str = key(
         "auto",
         (
-            "write the index for later runs, "
-            "or make it on the fly; auto: write it if the disk has room"
+            "store the index for later runs, or build it on the fly; auto: store it if the disk "
+            "has room"
         ),
         choices=("auto", "keep", "fly"),
     )
-    memory: str = key("2GB", "memory that scoring may take")
+    memory: str = key("2GB", "memory limit for scoring")
     near_duplicates: float = key(
         0.8,
-        (
-            "a passage this similar (Jaccard, "
-            "runs of 3 words) to a better selected one is left out; 0: off"
-        ),
+        ("leave out a passage this similar (Jaccard, runs of 3 words) to a better one; 0: off"),
         low=0.0,
         high=1.0,
     )
@@ -151,7 +152,7 @@ class Select:
     )
     url: str = key(
         "http://127.0.0.1:9200",
-        "engine = elastic: address of the server, with user:password@ where it asks for them",
+        "engine = elastic: address of the server, with user:password@ if required",
     )
     master: str = key(
         "local[*]", "engine = spark: the cluster, such as spark://host:7077, yarn or k8s://…"
@@ -162,18 +163,18 @@ class Select:
     k1: float = key(1.2, "BM25: how fast repeated words saturate", low=0.0, high=10.0)
     b: float = key(0.75, "BM25: how much long passages are discounted", low=0.0, high=1.0)
     influence_share: float = key(
-        0.2, "influence: share of the candidates that is kept", low=0.0001, high=1.0
+        0.2, "influence: share of the candidates to select", low=0.0001, high=1.0
     )
     influence_on: str = key(
         "dev",
-        "influence: the labelled examples that passages are to help (the paper: dev)",
+        "influence: labelled examples whose loss the passages should lower (the paper: dev)",
         choices=("dev", "train"),
     )
     influence_layers: str = key(
         "last",
         (
-            "influence: layers whose gradients are "
-            "compared: last, all, or numbers from 1 on, such as 3,4"
+            "influence: layers whose gradients are compared: last, all, or numbers from 1, such "
+            "as 3,4"
         ),
     )
     influence_batch: int = key(
@@ -187,15 +188,15 @@ class Select:
     )
     influence_draws: int = key(
         1,
-        "influence: draws of masks that the gradient of a passage is averaged over",
+        "influence: random maskings to average the gradient of a passage over",
         low=1,
         high=100,
     )
     influence_projection: int | None = key(
         None,
         (
-            "influence: rows of the random projections of a "
-            "gradient; 0: none; auto: none where the task's fit into memory"
+            "influence: dimensions of the random projection of gradients; 0: no projection; "
+            "auto: none if the task's gradients fit into memory"
         ),
         low=0,
     )
@@ -211,17 +212,20 @@ class Select:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The methods that choose, one after the other: ("bm25",) or ("bm25", "influence")."""
+        """The selection methods in order: ("bm25",) or ("bm25", "influence")."""
         stages = tuple(name.strip() for name in self.method.split(","))
         if stages[0] == INFLUENCE:
-            problem = "influence chooses among candidates; name who finds them: bm25,influence"
+            problem = (
+                "influence selects among candidates; name the method that finds them: "
+                "bm25,influence"
+            )
             raise RecipeError([f"select.method = {self.method!r}: {problem}"])
         if stages[1:] not in ((), (INFLUENCE,)):
-            problem = "after the comma there can be influence only, as in bm25,influence"
+            problem = "only influence may follow the comma, as in bm25,influence"
             raise RecipeError([f"select.method = {self.method!r}: {problem}"])
         return stages
 
     @property
     def by_influence(self) -> bool:
-        """Whether influence chooses among what the first method found."""
+        """Whether influence selects among the first method's candidates."""
         return INFLUENCE in self.stages

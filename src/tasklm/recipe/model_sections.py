@@ -1,4 +1,4 @@
-"""The sections of a recipe that say what is trained and how: [tokens], [model], [train] and
+"""The sections of a recipe about the model and its training: [tokens], [model], [train] and
 [finetune].
 """
 
@@ -22,16 +22,19 @@ class Tokens:
     kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
     file: str = key("", "existing tokenizer.json, when kind = file")
     vocabulary: int | None = key(
-        None, "subword types; auto: by the amount of text", low=FEWEST_TYPES, high=MOST_TYPES
+        None,
+        "size of the vocabulary; auto: by the amount of text",
+        low=FEWEST_TYPES,
+        high=MOST_TYPES,
     )
     lowercase: bool | None = key(
-        None, "fold case before splitting; auto: not where words are tagged or parsed"
+        None, "lowercase the text first; auto: yes, except for tag and parse"
     )
     length: int | None = key(
         None,
         (
-            "longest sequence, in tokens; auto: 64, "
-            "128 or 256 (on a GPU up to 512), what 19 of 20 texts of train fit into"
+            "maximum sequence length, in tokens; auto: 64, 128 or 256 (on a GPU up to 512), so "
+            "that 19 of 20 texts of train fit"
         ),
         low=SHORTEST_ROW,
         high=LONGEST_ROW,
@@ -39,14 +42,12 @@ class Tokens:
 
     @property
     def rows(self) -> int:
-        """Tokens of a row: as given, or the usual number where no data were looked at yet."""
+        """Tokens per row: as given, or the default if no data has been read yet."""
         return self.length or USUAL_ROW
 
     @property
     def folds_case(self) -> bool:
-        """Whether capitals are read as small letters: as given, or the usual where no data were
-        looked at yet.
-        """
+        """Whether text is lowercased: as given, or the default if no data has been read yet."""
         return self.lowercase is not False
 
 
@@ -63,43 +64,36 @@ class Model:
         "auto", "tiny, mini, small, medium, base or large; auto: what the budget can train"
     )
     layers: int | None = key(
-        None, "number of layers, in place of the size's", low=1, high=MOST_LAYERS
+        None, "number of layers, instead of the size's", low=1, high=MOST_LAYERS
     )
-    width: int | None = key(None, "hidden width, in place of the size's", low=8, high=MOST_WIDTH)
-    heads: int | None = key(None, "attention heads, in place of the size's", low=1, high=MOST_HEADS)
+    width: int | None = key(None, "hidden width, instead of the size's", low=8, high=MOST_WIDTH)
+    heads: int | None = key(None, "attention heads, instead of the size's", low=1, high=MOST_HEADS)
     feedforward: int | None = key(
         None,
-        "inner width of the feed-forward layer, in place of the size's",
+        "inner width of the feed-forward layer, instead of the size's",
         low=8,
         high=MOST_FEEDFORWARD,
     )
     embedding: int | None = key(
-        None, "embedding width, in place of the encoder's own", low=8, high=MOST_WIDTH
+        None, "embedding width, instead of the encoder's own", low=8, high=MOST_WIDTH
     )
 
 
 @dataclass(frozen=True)
 class Moments:
-    """The numbers of the optimisers, of either stage."""
+    """The hyperparameters of the optimisers, in both stages."""
 
-    beta1: float = key(
-        0.9, "adamw, lamb: share of the mean gradient that a step keeps", low=0.0, high=0.9999
-    )
+    beta1: float = key(0.9, "adamw, lamb: decay of the mean gradient", low=0.0, high=0.9999)
     beta2: float | None = key(
         None,
-        (
-            "adamw, lamb: share of the mean squared gradient "
-            "that a step keeps; auto: adamw 0.98, lamb 0.999"
-        ),
+        ("adamw, lamb: decay of the mean squared gradient; auto: adamw 0.98, lamb 0.999"),
         low=0.0,
         high=0.99999,
     )
     epsilon: float = key(
         1e-6, "adamw, lamb: added to the root of the mean squared gradient", low=0.0, high=1.0
     )
-    momentum: float = key(
-        0.95, "muon: share of the mean gradient that a step keeps", low=0.0, high=0.9999
-    )
+    momentum: float = key(0.95, "muon: decay of the mean gradient", low=0.0, high=0.9999)
 
 
 @dataclass(frozen=True)
@@ -108,22 +102,20 @@ class Train(Moments):
     start: str = key(
         "",
         (
-            "what stage 1 goes on from: a run, its fine-tuned model "
-            "(RUN/model) or a Hugging Face checkpoint; empty: random weights"
+            "starting point of stage 1: a run, its fine-tuned model (RUN/model) or a Hugging "
+            "Face checkpoint; empty: random weights"
         ),
     )
     embeddings: str = key(
         "auto",
-        "token embeddings that stage 1 begins with: random, "
-        "or from counts of which tokens stand near one another in its text; "
-        "auto: counts for bert of up to 4 layers with mlm, electra or electric",
+        "initial token embeddings of stage 1: random, or from co-occurrence counts of tokens in "
+        "its text; auto: counts for bert of up to 4 layers with mlm, electra or electric",
         choices=("auto", "random", "counts"),
     )
     attention: str = key(
         "auto",
-        "attention that stage 1 begins with: random, "
-        "or two heads of the first layers on neighbouring tokens (bert); "
-        "auto: neighbours for bert of up to 4 layers with mlm",
+        "initial attention of stage 1: random, or two heads of the first layers on neighbouring "
+        "tokens (bert); auto: neighbours for bert of up to 4 layers with mlm",
         choices=("auto", "random", "neighbours"),
     )
     rho1: int | None = key(
@@ -135,23 +127,23 @@ class Train(Moments):
         low=0,
     )
     rho2: float = key(
-        20.0, "weight of the self-supervised loss on task text, beside the task loss", low=0.0
+        20.0, "weight of the self-supervised loss on task text, relative to the task loss", low=0.0
     )
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
     batch: int | None = key(
-        None, "rows per step; an example of several options takes a row for each", low=1
+        None, "rows per step; an example with several options takes one row per option", low=1
     )
     accumulate: int | None = key(
         None,
         (
-            "micro-batches per step; without dropout the "
-            "result does not depend on it; auto: by the GPU's memory"
+            "micro-batches per step; without dropout they do not change the result; auto: by GPU "
+            "memory"
         ),
         low=1,
     )
     optimiser: str = key(
         "muon",
-        "rule that moves the weights; muon: for the matrices of the layers, beside adamw",
+        "optimiser; muon: for the layers' matrices, with adamw for the rest",
         choices=OPTIMISERS,
     )
     learning_rate: float | None = key(
@@ -169,7 +161,7 @@ class Train(Moments):
         choices=SCHEDULES,
     )
     warmup: float = key(
-        0.06, "share of the steps in which the learning rate rises", low=0.0, high=0.99
+        0.06, "warm-up: share of the steps in which the learning rate rises", low=0.0, high=0.99
     )
     decay: float = key(
         0.2,
@@ -180,20 +172,24 @@ class Train(Moments):
     weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(
-        0.0, "dropout rate of stage 1; text that is read a few times needs none", low=0.0, high=0.9
+        0.0,
+        "dropout rate of stage 1; text that is read only a few times needs none",
+        low=0.0,
+        high=0.9,
     )
     mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
     hide: str = key(
         "bert",
         (
-            "what stands in their place; bert: "
-            "80 % [MASK], 10 % random, 10 % kept; mask: always [MASK]"
+            "replacement of these tokens; bert: 80 % [MASK], 10 % random, 10 % unchanged; mask: "
+            "always [MASK]"
         ),
         choices=("bert", "mask"),
     )
-    whole_words: bool = key(False, "mlm: hide all tokens of a word or none")
+    whole_words: bool = key(False, "mlm: mask all tokens of a word or none")
     next_sentence: bool = key(
-        False, "mlm: also tell whether the second part of a passage follows the first, as BERT did"
+        False,
+        "mlm: also predict whether the second part of a passage follows the first, as in BERT",
     )
     generator: float = key(
         0.25, "electra: width of the generator, as a share of the encoder's", low=0.05, high=1.0
@@ -202,36 +198,37 @@ class Train(Moments):
         1.0, "electra: temperature of the generator's samples (ALE: 0.8)", low=0.05, high=10.0
     )
     judgement: float = key(
-        50.0, "electra: weight of the discriminator's loss beside the generator's", low=0.0
+        50.0, "electra: weight of the discriminator's loss relative to the generator's", low=0.0
     )
     average: float = key(
         0.0,
-        "decay of a moving average of the weights, which is then kept in their place; 0: off",
+        "decay of a moving average of the weights, which is saved instead of them; 0: off",
         low=0.0,
         high=0.99999,
     )
     non_finite: str = key(
         "skip",
         (
-            "a loss that is not a finite number: skip the step, "
-            "go back to the last checkpoint at half the rate, or stop"
+            "when the loss is not finite: skip the step, go back to the last checkpoint at half "
+            "the learning rate, or stop"
         ),
         choices=("skip", "back", "stop"),
     )
     checkpoint_seconds: float = key(60.0, "time between checkpoints", low=0.0)
     keep: int = key(
-        2, "checkpoints kept while training; two at least, in case the last is damaged", low=1
+        2, "checkpoints to keep during training; at least two, in case the last is damaged", low=1
     )
     seed: int = key(
         1,
-        "seed of initial weights, order, masks and dropout; of several trainings that of the first",
+        "seed of initial weights, order, masks and dropout; of several trainings, the first one's",
         low=0,
     )
     seeds: int = key(
         1,
         (
             "independent trainings of stage 1, "
-            "each fine-tuned finetune.seeds times; 3 or more tell a better method from luck"
+            "each fine-tuned finetune.seeds times; it takes 3 or more to tell a better method "
+            "from luck"
         ),
         low=1,
         high=MOST_SEEDS,
@@ -243,16 +240,16 @@ class Finetune(Moments):
     epochs: int | None = key(
         None,
         (
-            "passes over the training examples, the best on dev is kept; "
-            "auto: 3 to 30 by their number, fewer where the minutes are few"
+            "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
+            "by the number of examples, fewer if minutes are short"
         ),
         low=1,
     )
     batch: int | None = key(
         None,
         (
-            "rows per step; auto: those of 32 examples, "
-            "but of 8 where up to 4 layers learn from fewer than 2,000 examples"
+            "rows per step; auto: those of 32 examples, but of 8 if up to 4 layers learn from "
+            "fewer than 2,000 examples"
         ),
         low=1,
     )
@@ -262,10 +259,10 @@ class Finetune(Moments):
         low=0.0,
         high=1.0,
     )
-    optimiser: str = key("adamw", "rule that moves the weights", choices=OPTIMISERS)
+    optimiser: str = key("adamw", "optimiser", choices=OPTIMISERS)
     layer_decay: float = key(
         1.0,
-        "each layer learns at this share of the rate of the layer above it (ELECTRA: 0.8)",
+        "learning rate of each layer as a share of the layer above it (ELECTRA: 0.8)",
         low=0.1,
         high=1.0,
     )
@@ -273,11 +270,11 @@ class Finetune(Moments):
         "linear", "how the learning rate falls after the warm-up", choices=SCHEDULES
     )
     warmup: float = key(
-        0.1, "share of the steps in which the learning rate rises", low=0.0, high=0.99
+        0.1, "warm-up: share of the steps in which the learning rate rises", low=0.0, high=0.99
     )
     average: float = key(
         0.0,
-        "decay of a moving average of the weights, which is then scored and kept; 0: off",
+        "decay of a moving average of the weights, which is scored and saved instead; 0: off",
         low=0.0,
         high=0.99999,
     )
@@ -287,22 +284,21 @@ class Finetune(Moments):
     wide: bool = key(
         True,
         (
-            "add what a linear model of words says to the "
-            "network's outputs (classify, multilabel, regress, choice, tag)"
+            "add the outputs of a linear model of words to the network's (classify, multilabel, "
+            "regress, choice, tag)"
         ),
     )
     word_vectors: bool = key(
         True,
         (
-            "let that linear model also read word vectors of the "
-            "corpus, where that is better (not for pairs and choices)"
+            "also give that linear model word vectors from the corpus, if that is better (not "
+            "for pairs and choices)"
         ),
     )
     seeds: int | None = key(
         None,
-        "fine-tuning runs of each training of stage 1; "
-        "scores are their mean ± sd, the model is the best on dev; "
-        "auto: 3, but 1 where the minutes are few",
+        "fine-tuning runs per training of stage 1; scores are their mean ± sd, the model is the "
+        "best on dev; auto: 3, but 1 if minutes are short",
         low=1,
         high=MOST_SEEDS,
     )

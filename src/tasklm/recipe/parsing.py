@@ -23,9 +23,7 @@ def key(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """A dataclass field that carries its help text and limits, the source of
-    --help and of `init`.
-    """
+    """A dataclass field with its help text and limits, used by --help and `init`."""
     return field(
         default=default,
         metadata={"help": help, "choices": tuple(choices), "low": low, "high": high},
@@ -33,8 +31,8 @@ def key(
 
 
 def value_of(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
-    """Returns `value` as the type of the key; text from the command line is read, other types are
-    not guessed.
+    """Converts `value` to the type of the key; text from the command line is parsed, other types
+    are not guessed.
     """
     if isinstance(hint, types.UnionType):  # int | None: absent, None or "auto"
         if value is None or value == "auto":
@@ -47,7 +45,7 @@ def value_of(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
             else value
         )
         if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
-            raise ValueError('must be a list of texts, such as ["a", "b"]')
+            raise ValueError('must be a list of strings, such as ["a", "b"]')
         return tuple(_read_str(item) for item in items)
     converted = _READERS[hint](value)
     if limits["choices"] and converted not in limits["choices"]:
@@ -100,12 +98,9 @@ def _read_bool(value: Any) -> bool:
 
 def _read_str(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("must be a text in quotes")
+        raise ValueError("must be a string in quotes")
     if "\0" in value or not is_whole(value):
-        raise ValueError(
-            "must be UTF-8 text without NUL; "
-            "where it is the name of a file, give the file another name"
-        )
+        raise ValueError("must be UTF-8 text without NUL; if it is a file name, rename the file")
     return value
 
 
@@ -113,8 +108,8 @@ def short(value: Any) -> str:
     """A value for an error, in one short line."""
     try:
         text = ascii(value) if isinstance(value, str) and not is_whole(value) else repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
-        text = "a number of very many digits"
+    except ValueError:  # an integer with more digits than Python prints
+        text = "a number with very many digits"
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 

@@ -2,8 +2,8 @@
 
 Precedence: default < recipe file < command line; nothing is read from the environment. `None` means
 "auto": the budget or the data decides, and the run folder records what was decided. Sections that
-change results (data, select, tokens, model, train, finetune, distill, evaluate, budget) are apart
-from `hardware`, which must not.
+change results (data, select, tokens, model, train, finetune, distill, evaluate, budget) are
+separate from `hardware`, which must not change them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasklm.recipe.model_sections import Distill, Finetune, Model, Tokens, Train
 from tasklm.recipe.parsing import key, short, value_of
 from tasklm.registry import nearest
 
-# many more than a machine can start end in a crash of the libraries that start them
+# far more than a machine can start would crash the threading libraries
 MOST_THREADS = 1024
 
 
@@ -29,8 +29,8 @@ class Evaluate:
     metric: str = key(
         "auto",
         (
-            "score that chooses the model and is reported "
-            "first; auto: that of the kind, macro_f1 for classes"
+            "metric that picks the model and is reported first; auto: the kind's own, macro_f1 "
+            "for classes"
         ),
     )
     bootstrap: int = key(
@@ -38,25 +38,24 @@ class Evaluate:
     )
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key(
-        (), "ablations trained beside the model: task-only, random, no-teacher"
+        (), "ablations to train for comparison: task-only, random, no-teacher"
     )
     baselines: bool = key(True, "score the majority and TF-IDF + linear baselines")
     ensemble: bool = key(
         False,
-        (
-            "also score all seeds together, "
-            "their outputs averaged, and keep them as the folder ensemble"
-        ),
+        ("also score the average of all seeds, and save it in the folder ensemble"),
     )
 
 
 @dataclass(frozen=True)
 class Budget:
     minutes: float | None = key(
-        None, "wall time for the whole run, comparisons not counted", low=0.05
+        None, "wall-clock minutes for the whole run, without ablations", low=0.05
     )
     flops: float | None = key(
-        None, "training FLOPs of stage 1 (of each, with train.seeds), in place of minutes", low=1e6
+        None,
+        "training FLOPs of stage 1 (of each one with train.seeds), instead of minutes",
+        low=1e6,
     )
 
 
@@ -68,12 +67,12 @@ class Hardware:
     )
     memory: float | None = key(
         None,
-        "GPU memory that this run may use, in GB, for several runs on one GPU; auto: what is free",
+        "GPU memory limit of this run, in GB, for several runs on one GPU; auto: all that is free",
         low=0.1,
     )
     precision: str = key(
         "auto",
-        "arithmetic of matrix products; auto: bf16 where the hardware computes in it",
+        "precision of matrix products; auto: bf16 if the hardware supports it",
         choices=("auto", "fp32", "bf16"),
     )
     compile: str = key(
@@ -83,7 +82,7 @@ class Hardware:
     )
     tensorboard: bool = key(
         False,
-        "also write losses and speed for TensorBoard, into the run folder (needs tasklm[track])",
+        "also write losses and speed for TensorBoard into the run folder (needs tasklm[track])",
     )
     cache: str = key(
         "", "folder for corpora and indexes shared by runs; empty: .cache beside the run folder"
@@ -106,7 +105,7 @@ class Recipe:
 
     @property
     def uses_corpus(self) -> bool:
-        """Whether stage 1 reads text of the corpus beside the task's own, where there is one."""
+        """Whether stage 1 reads corpus text in addition to the task's own."""
         return self.train.rho1 != 0
 
     def changed(self, **sections: dict[str, Any]) -> Recipe:
@@ -123,13 +122,13 @@ def to_dict(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 
 def section_types() -> dict[str, type[Any]]:
-    """Returns section name → dataclass, in order."""
+    """Section name → dataclass, in order."""
     hints = typing.get_type_hints(Recipe)
     return {f.name: hints[f.name] for f in dataclasses.fields(Recipe)}
 
 
 def from_dict(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that plain sections describe, or raises one error that lists every problem."""
+    """The recipe described by plain sections; raises one error that lists every problem."""
     problems: list[str] = []
     sections: dict[str, Any] = {}
     known = section_types()
@@ -137,7 +136,7 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
         if name not in known:
             problems.append(f"unknown section [{name}]{nearest(name, list(known))}")
         elif not isinstance(section, Mapping):
-            problems.append(f"[{name}] must be a section of keys, not {short(section)}")
+            problems.append(f"[{name}] must be a section with keys, not {short(section)}")
         else:
             sections[name] = _section(name, known[name], section, problems)
     if problems:
@@ -148,9 +147,7 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
 def with_overrides(
     values: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Returns `values` with dotted keys ('train.rho1') laid over it; the
-    result is not yet checked.
-    """
+    """`values` overridden by dotted keys ('train.rho1'); the result is not yet checked."""
     merged = {
         name: dict(section) if isinstance(section, Mapping) else section
         for name, section in values.items()

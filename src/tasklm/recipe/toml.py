@@ -1,5 +1,5 @@
-"""Recipes as TOML files: reading them with all problems at once, and writing them with a comment
-per key.
+"""Recipes as TOML files: reading them, with all problems reported at once, and writing them with a
+comment per key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("s
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of a TOML file (or the defaults) with dotted overrides laid over it.
+    """The recipe of a TOML file (or the defaults), with dotted overrides applied.
 
     Relative paths in the file are relative to the file, so that a recipe works from any folder.
     """
@@ -36,7 +36,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_text(path, MOST_BYTES))
     except FileNotFoundError:
         raise DataError(
-            "there is no such recipe",
+            "no such recipe",
             file=path,
             remedy="Write one with 'tasklm init TRAIN --corpus …'.",
         ) from None
@@ -47,16 +47,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
             remedy="Give the path of a TOML file.",
         ) from None
     except RecursionError:
-        raise RecipeError(
-            [f"{path} is not valid TOML: lists stand inside one another too deep"]
-        ) from None
-    except ValueError as error:  # also of a number of very many digits
+        raise RecipeError([f"{path} is not valid TOML: lists are nested too deeply"]) from None
+    except ValueError as error:  # also for a number with very many digits
         raise RecipeError([f"{path} is not valid TOML: {error}"]) from None
 
 
 def _anchor(values: dict[str, Any], folder: Path) -> None:
-    """Reads paths from the recipe's folder on; `train.start` may also be a name of the hub, which
-    no folder there has.
+    """Resolves paths relative to the recipe's folder; `train.start` may also be a hub name, if no
+    such folder exists.
     """
     for section, keys in PATH_KEYS.items():
         part = values.get(section)
@@ -104,29 +102,29 @@ def absolute(recipe: Recipe) -> Recipe:
 
 
 def without_password(recipe: Recipe) -> Recipe:
-    """The recipe as others may see it: without the user and password in the address of a server."""
+    """The recipe without secrets: the server's address loses its user and password."""
     return recipe.changed(select={"url": without_login(recipe.select.url)})
 
 
 def without_login(address: str) -> str:
-    """An address without the user and password in it; a password may have an @ of its own."""
+    """An address without its user and password; a password may contain an @."""
     return re.sub(r"//[^/]*@", "//", address)
 
 
 def recipe_key(path: Path) -> str:
-    """A hash of what a recipe asks for, whatever machine it is run on."""
+    """A hash of the recipe's settings, independent of the machine."""
     values = _read_toml(path)
     return digest({section: keys for section, keys in values.items() if section != "hardware"})
 
 
 def cache_folder(recipe: Recipe, run: Path) -> Path:
-    """Where a run keeps what other runs on the same corpus share."""
+    """The folder that runs on the same corpus share."""
     return Path(recipe.hardware.cache) if recipe.hardware.cache else run.parent / ".cache"
 
 
 def dump(recipe: Recipe, *, comments: bool = False, notes: Mapping[str, str] | None = None) -> str:
-    """The recipe as TOML; with `comments`, every key carries its help text, and `notes` say what
-    was found.
+    """The recipe as TOML; with `comments`, every key carries its help text, and `notes` tell what
+    was detected.
 
     A key that is auto is written commented out, because TOML has no null.
     """

@@ -1,4 +1,4 @@
-"""The parts of the report about single answers: confusions, confidence, and mistakes."""
+"""The parts of the report about single predictions: confusions, confidence, and mistakes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tasklm.report.page import (
 )
 from tasklm.report.sections import is_number
 
-# a larger confusion matrix cannot be read; its picture and its most frequent confusions can
+# a larger confusion matrix is unreadable; a picture and its most frequent confusions are not
 MOST_CLASSES = 25
 MOST_CONFUSIONS = 25
-MOST_SCORED = 300  # classes with scores of their own
+MOST_SCORED = 300  # classes with their own scores
 OPEN_MISTAKES = 10
 MOST_SHARED = 8
 
@@ -40,8 +40,8 @@ def classes(
 ) -> Html:
     """The confusion matrix and the scores of each class, by default taken from it.
 
-    Its cells lead to their mistakes where those listed are of single classes: `wrong` are the right
-    answers to them. `of` says whose answers these are.
+    Its cells link to their mistakes if those have single classes: `wrong` are the gold labels of
+    the listed mistakes. `of` names the model and the split.
     """
     parts = []
     if of:
@@ -59,7 +59,7 @@ def classes(
 
 
 def _by_class(scores: Sequence[tuple[str, ClassScore]]) -> Html:
-    """The table of classes, the most frequent ones where there are many, in the order given."""
+    """The table of classes, the most frequent if there are many, in the order given."""
     by_frequency = sorted(range(len(scores)), key=lambda number: -scores[number][1].gold)
     left_out = len(by_frequency[MOST_SCORED:])
     scores = [scores[number] for number in sorted(by_frequency[:MOST_SCORED])]
@@ -80,7 +80,7 @@ def _by_class(scores: Sequence[tuple[str, ClassScore]]) -> Html:
         ],
         label="Scores by class",
     )
-    about = "Precision, recall and F1 × 100; examples are those that have the class."
+    about = "Precision, recall and F1 × 100; the number of examples of the class."
     if left_out:
         about += f" The {left_out:,} classes with the fewest examples are left out."
     return joined([listed, soft(about)])
@@ -88,23 +88,22 @@ def _by_class(scores: Sequence[tuple[str, ClassScore]]) -> Html:
 
 def _matrix(names: Sequence[str], matrix: Any, linked: bool) -> Html:
     titles = joined(el("th", word(name), scope="col") for name in names)
-    head = el("tr", el("th", "is ↓  taken for →"), titles)
+    head = el("tr", el("th", "true ↓  predicted →"), titles)
     rows = []
     for gold, counts in enumerate(matrix):
         cells = [_matrix_cell(names, counts, gold, at, linked) for at in range(len(names))]
         rows.append(el("tr", el("th", word(names[gold]), scope="row"), joined(cells)))
     about = (
-        "Rows are the right classes, columns what they were taken for; "
-        "the colour is the share of the row."
+        "Rows are the true classes, columns the predicted ones; the colour is the share of the row."
     )
     if linked:
-        about += " A number leads to those mistakes that are listed below."
+        about += " A number links to its mistakes listed below."
     matrix_table = el("table", el("thead", head), el("tbody", joined(rows)), class_="matrix")
     return joined([scrolling(matrix_table, "Confusion matrix"), soft(about)])
 
 
 def _matrix_cell(names: Sequence[str], counts: Any, gold: int, at: int, linked: bool) -> Html:
-    """One cell of the matrix: how many examples of class `gold` were taken for class `at`."""
+    """One cell of the matrix: how many examples of class `gold` were predicted as class `at`."""
     count, total = int(counts[at]), int(counts.sum())
     share = counts[at] / max(1, total)
     is_name, taken_for = clipped(names[gold], 60), clipped(names[at], 60)
@@ -130,21 +129,21 @@ def _confusions(names: Sequence[str], matrix: Any) -> Html:
         if count := int(off[gold, guess]):
             rows.append([word(names[gold]), word(names[guess]), f"{count:,}"])
             keys.append([clipped(names[gold], 60), clipped(names[guess], 60), count])
-    about = soft(f"The most frequent of all confusions between {len(names)} classes.")
+    about = soft(f"The most frequent confusions between {len(names)} classes.")
     shares = matrix / np.maximum(1, matrix.sum(1, keepdims=True))
     title = (
-        f"{len(names)} classes: right ones downwards, "
-        "what they were taken for across, in the order of the table"
+        f"{len(names)} classes: true ones downwards, "
+        "predicted ones across, in the order of the table"
     )
     picture = heat_map(title, shares)
     listed = table(
-        ["is", "taken for", "examples"], rows, left=2, keys=keys, label="Most frequent confusions"
+        ["true", "predicted", "examples"], rows, left=2, keys=keys, label="Most frequent confusions"
     )
     return el("div", picture, el("div", about, listed), class_="halves")
 
 
 def calibration(measured: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """The reliability diagrams before and after temperature scaling; `seed` says whose answers."""
+    """The reliability diagrams before and after temperature scaling of the model of `seed`."""
     if not measured:
         return Html("")
     drawn, rows = [], []
@@ -164,39 +163,39 @@ def calibration(measured: Mapping[str, Any] | None, seed: str = "") -> Html:
         return Html("")
     whose = f"the model of {seed}" if seed else "the model"
     about = (
-        f"How often {whose} is right when it is so sure, on {measured['split']}. "
+        f"How often {whose} is right at each level of confidence, on {measured['split']}. "
         "On the dashed line confidence and accuracy are equal; "
-        "below it the model is surer than it should be. "
-        "The larger a dot, the more examples. "
+        "below it the model is overconfident. "
+        "Larger dots stand for more examples. "
         f"The temperature, {measured['temperature']:.3f}, divides the model's outputs; "
-        "it was chosen on dev, and changes no answer."
+        "it was chosen on dev and changes no prediction."
     )
     if measured["split"] == "dev":
         about += (
-            " There is no test: the temperature is judged where it was "
-            "chosen, and the second picture is better than on other texts."
+            " Without a test set the temperature is judged on the data it was chosen on, so the "
+            "second picture is optimistic."
         )
     listed = folded(
-        "The bins in numbers",
+        "The bins as numbers",
         table(["", "confidence", "accuracy", "examples"], rows, label="Calibration bins"),
     )
     return joined([el("p", about), el("div", joined(drawn), class_="charts"), listed])
 
 
 def sure_of(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether mistakes come with how sure the model was of them; they are sorted by it then."""
+    """Whether mistakes come with the model's confidence; they are then sorted by it."""
     return bool(entries) and all(is_number(entry.get("probability")) for entry in entries)
 
 
 def mistakes(entries: Sequence[Mapping[str, Any]], of: str = "") -> Html:
-    """The texts that the model was wrong about, in the order given; `of` says whose answers."""
+    """The texts that the model got wrong, in the order given; `of` names model and split."""
     if not entries:
         return Html("")
     cards = [_mistake(entry) for entry in entries]
     if rest := cards[OPEN_MISTAKES:]:
         summary = f"{len(rest):,} more"
         if sure_of(entries):
-            summary += ", less and less sure"
+            summary += ", in order of falling confidence"
         cards[OPEN_MISTAKES:] = [folded(summary, joined(rest))]
     listed = el("div", joined(cards), class_="filtered", data_what="mistakes")
     return joined([soft(of), listed]) if of else listed
@@ -221,17 +220,17 @@ def _mistake(entry: Mapping[str, Any]) -> Html:
 
 
 def _pushed(mistake: Mapping[str, Any]) -> Html:
-    """The training examples that pushed most for the wrong label of a mistake."""
+    """The training examples that support the wrong label of a mistake most."""
     attributions = mistake.get("pushed")
     if not attributions:
         return Html("")
     predicted = word(mistake.get("predicted", ""))
-    title = joined(["Training examples that pushed most for ", predicted])
+    title = joined(["Training examples that most support ", predicted])
     return folded(title, items(map(_attribution, attributions)))
 
 
 def _attribution(attribution: Mapping[str, Any]) -> Html:
-    """A training example, and how much it pushed."""
+    """A training example and its attribution score."""
     parts: list[Any] = []
     if attribution.get("label"):
         parts += [el("b", word(attribution["label"])), " · "]
@@ -240,5 +239,5 @@ def _attribution(attribution: Mapping[str, Any]) -> Html:
     parts.append(passage(str(attribution.get("text", "")), 400))
     if attribution.get("shared"):
         shared = [clipped(one, 60) for one in attribution["shared"][:MOST_SHARED]]
-        parts.append(soft("words in common: ", ", ".join(shared)))
+        parts.append(soft("shared words: ", ", ".join(shared)))
     return joined(parts)

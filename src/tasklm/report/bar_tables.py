@@ -18,7 +18,7 @@ def bars(
     strong: Sequence[int] = (),
     notes: Sequence[Any] = (),
 ) -> Html:
-    """Horizontal bars (label, value, text behind it) as a table; notes stand in a last column."""
+    """Horizontal bars (label, value, text after it) as a table; notes go into a last column."""
     positive = [value for _, value, _ in rows if value > 0]
     if not positive:
         return Html("")
@@ -39,7 +39,7 @@ def bars(
 
 
 def _shares(positive: Sequence[float], log: bool) -> Callable[[float], float]:
-    """What gives the length of a value's bar, in percent of the longest."""
+    """A function from a value to the length of its bar, in percent of the longest."""
     if not log:
         longest = max(positive)
         return lambda value: max(0.0, 100 * value / longest)
@@ -50,7 +50,7 @@ def _shares(positive: Sequence[float], log: bool) -> Callable[[float], float]:
 
 @dataclass(frozen=True)
 class Range:
-    """A mean with its interval, where there is one, and the single values that it is of."""
+    """A mean with its interval, if there is one, and its single values."""
 
     label: Any
     mean: float
@@ -66,7 +66,7 @@ class Range:
 
     @property
     def ends(self) -> list[float]:
-        """All that must be on the scale."""
+        """All values that must fit on the scale."""
         return [end for end in (self.mean, self.low, self.high, *self.values) if end is not None]
 
 
@@ -92,7 +92,7 @@ def ranges(rows: Sequence[Range], strong: Sequence[int] = ()) -> Html:
 
 
 def _range_marks(row: Range, at: Callable[[float], str]) -> Html:
-    """The interval, the single values where there are several, and the mean on top of them."""
+    """The interval, the single values if there are several, and the mean on top."""
     marks = []
     if row.low is not None and row.high is not None:
         style = f"left:{at(row.low)};right:calc(100% - {at(row.high)})"

@@ -1,6 +1,6 @@
 """Charts for a page: matplotlib draws them, the page colours them.
 
-Words of the data stand in HTML beside them, never in a drawing.
+Words from the data go into the HTML beside them, never into a drawing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tasklm.report.drawing import (
 from tasklm.report.inline_svg import SERIES, colour
 from tasklm.report.page import Html, el, joined
 
-if TYPE_CHECKING:  # matplotlib is imported when something is drawn: help must come at once
+if TYPE_CHECKING:  # matplotlib is imported only when drawing, so that --help is instant
     from matplotlib.axes import Axes
 
-EDGE = 32  # beside and above a grid of heads, for the numbers
+EDGE = 32  # margin of a grid of heads, for the numbers
 MOST_POINTS = 200  # per line: more than the eye can tell apart
-PICTURE_COLOUR = (70, 134, 214)  # seen on light and on dark, since its strength is its opacity
+PICTURE_COLOUR = (70, 134, 214)  # visible on light and dark, because its strength is its opacity
 KIND_LINES = {
     "positional": ("c2", "-"),
     "vertical": ("c1", (0, (3, 1.5))),
@@ -94,7 +94,7 @@ def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Ht
         return Html("")
     low, high = float(finite.min()), float(finite.max())
     if bool(np.all(finite == np.floor(finite))) and high - low < bins:
-        low, high, bins = low - 0.5, high + 0.5, int(high - low) + 1  # whole numbers: a bar each
+        low, high, bins = low - 0.5, high + 0.5, int(high - low) + 1  # whole numbers: one bar each
     elif low == high:
         low, high, bins = low - 0.5, high + 0.5, 1
     counts, edges = np.histogram(finite, bins=bins, range=(low, high))
@@ -154,7 +154,7 @@ def reliability(title: str, bins: Sequence[Mapping[str, Any]], about: str) -> Ht
 def scatter(
     title: str, points: Sequence[Sequence[float]], groups: Sequence[Group], texts: Sequence[str]
 ) -> Html:
-    """A figure of points; a group is the number of its colour (None: the rest) and its points."""
+    """A scatter plot; a group is the number of its colour (None: the rest) and its points."""
     placed = np.asarray(points, dtype=float).reshape(-1, 2)
     low, high = placed.min(0), placed.max(0)
     margin = 0.04 * np.maximum(high - low, 1e-9)
@@ -232,7 +232,7 @@ def head_grid(
 
 
 def heat_map(title: str, shares: NDArray[np.float64]) -> Html:
-    """A figure of a square of shares between 0 and 1, for squares too large for a table."""
+    """A heat map of shares between 0 and 1, for matrices too large for a table."""
     image = np.zeros((*shares.shape, 4), np.uint8)
     _paint(image, shares)
     with drawing(WIDTH, WIDTH) as figure:
@@ -243,7 +243,7 @@ def heat_map(title: str, shares: NDArray[np.float64]) -> Html:
 
 
 def legend(entries: Sequence[tuple[Any, Any]], grey: Sequence[int] = ()) -> Html:
-    """What the colours stand for: names with a text behind each; those in `grey` are quiet."""
+    """A legend: names with a text after each; those in `grey` are muted."""
     lines = []
     for number, (name, text) in enumerate(entries):
         colour_name = "rest" if number in grey else f"c{number % SERIES}"
@@ -253,7 +253,7 @@ def legend(entries: Sequence[tuple[Any, Any]], grey: Sequence[int] = ()) -> Html
 
 
 def thinned(points: list[Point]) -> list[Point]:
-    """At most about MOST_POINTS of the points, the first and the last among them."""
+    """At most about MOST_POINTS of the points, including the first and the last."""
     if len(points) <= MOST_POINTS:
         return points
     return [
@@ -263,7 +263,9 @@ def thinned(points: list[Point]) -> list[Point]:
 
 
 def _paint(square: NDArray[np.uint8], weights: Any) -> None:
-    """Colours pixels by the roots of weights between 0 and 1, so that small ones are seen."""
+    """Colours pixels by the square roots of weights between 0 and 1, so that small ones are
+    visible.
+    """
     opacity = np.sqrt(np.clip(np.nan_to_num(np.asarray(weights, dtype=float)), 0.0, 1.0))
     tall, wide = np.minimum(square.shape[:2], opacity.shape)
     square[:tall, :wide, :3] = PICTURE_COLOUR

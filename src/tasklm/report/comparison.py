@@ -1,4 +1,4 @@
-"""Finished runs beside one another: which is ahead, by how much, and what they do differently."""
+"""Finished runs side by side: which is ahead, by how much, and how they differ."""
 
 from __future__ import annotations
 
@@ -29,51 +29,50 @@ from tasklm.evaluate.scores import (
 from tasklm.evaluate.verdict import sureness
 from tasklm.recipe.toml import without_login
 from tasklm.report.score_tables import mean_on
-from tasklm.run_folder import seeds_of
+from tasklm.run_folder import CURVE, RECIPE, SCORES, seeds_of, stage1_name
 from tasklm.storage.files import digest, file_digest, read_json
 
-UNSET = "auto"  # a key that a recipe leaves to the run
+UNSET = "auto"  # a key that the run decides
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a comparison reads of a run folder."""
+    """The parts of a run folder that a comparison reads."""
 
     name: str
     folder: Path
     scores: Scores
     recipe: dict[str, str]  # dotted key → value
     curves: list[dict[str, Any]]
-    test: str  # file of the test set, "" where there is none
-    test_digest: str  # of its content, "" where it cannot be read any more
+    test: str  # file of the test set, "" if there is none
+    test_digest: str  # of its content, "" if it can no longer be read
 
 
 def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
-    """The finished runs in some folders, each under a name of its own."""
+    """The finished runs in some folders, each with a unique name."""
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
         names = [str(folder) for folder in folders]
     if len(set(names)) < len(names):
         raise RunError(
-            f"a run is compared with others, not with itself: "
-            f"{', '.join(names)}. Name different run folders."
+            f"a run cannot be compared with itself: {', '.join(names)}. Name different run folders."
         )
     return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def _read(folder: Path, name: str) -> FinishedRun:
-    for needed in ("scores.json", "recipe.toml", "stage1/curve.json"):
+    for needed in (SCORES, RECIPE, f"{stage1_name(1)}/{CURVE}"):
         if not (folder / needed).exists():
             raise RunError(
                 f"{folder} is not a finished run (no "
                 f"{needed}). Finish it first: tasklm report {folder}"
             )
-    recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
-    scores = from_dict(read_json(folder / "scores.json"))
+    recipe = tomllib.loads((folder / RECIPE).read_text(encoding="utf-8"))
+    scores = from_dict(read_json(folder / SCORES))
     if not of_this_recipe(scores, folder):
         raise RunError(
-            f"the scores in {folder} are of an earlier "
-            f"recipe. Finish the run: tasklm report {folder}"
+            f"the scores in {folder} come from an earlier recipe. Finish the run: tasklm report "
+            f"{folder}"
         )
     seeds = seeds_of(folder, scores.trainings, scores.seeds)
     test = str(recipe.get("data", {}).get("test", ""))
@@ -82,14 +81,14 @@ def _read(folder: Path, name: str) -> FinishedRun:
         folder,
         scores,
         recipe=_flat(recipe),
-        curves=curves_of([seed for seed in seeds if (seed.folder / "curve.json").exists()]),
+        curves=curves_of([seed for seed in seeds if (seed.folder / CURVE).exists()]),
         test=test,
         test_digest=_content(Path(test)) if test else "",
     )
 
 
 def _flat(recipe: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """The values of a recipe as texts, by dotted keys."""
+    """The values of a recipe as text, by dotted keys."""
     values = {}
     for section, keys in recipe.items():
         for key, value in keys.items():
@@ -98,7 +97,7 @@ def _flat(recipe: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _content(path: Path) -> str:
-    """A hash of a file, or of a folder of files, as it is now; nothing where it is gone."""
+    """A hash of a file or folder as it is now; empty if it is gone."""
     if path.is_file():
         return file_digest(path)
     if not path.is_dir():
@@ -108,7 +107,7 @@ def _content(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """The leading run less another one on the same test examples; or why they cannot be paired."""
+    """The leading run minus another one on the same test examples, or why they cannot be paired."""
 
     other: FinishedRun
     difference: Difference | None
@@ -116,7 +115,7 @@ class Pair:
 
 
 def pairs_of(runs: Sequence[FinishedRun]) -> list[Pair]:
-    """The leading run beside each of the others, best first; none where no ranking on test is."""
+    """The leading run paired with each other run, best first; empty without a ranking on test."""
     ordered = ranked(runs)
     if obstacles(runs) or not ordered or not _on_test(ordered[0]):
         return []
@@ -132,7 +131,7 @@ def pairs_of(runs: Sequence[FinishedRun]) -> list[Pair]:
 
 
 def differences(runs: Sequence[FinishedRun]) -> list[str]:
-    """What keeps the scores of the runs from being compared, in sentences."""
+    """Why the scores of the runs cannot be compared, in sentences."""
     if obstacles(runs):
         return [_not_ranked(runs), *doubts(runs)]
     return doubts(runs)
@@ -143,12 +142,12 @@ def _not_ranked(runs: Sequence[FinishedRun]) -> str:
 
 
 def obstacles(runs: Sequence[FinishedRun]) -> list[str]:
-    """Why the runs that have scores cannot be ranked; nothing where they can be."""
+    """Why the scored runs cannot be ranked; empty if they can be."""
     runs = [run for run in runs if _scored(run)]
     reasons = []
     metrics = {run.name: metric_name(run.scores.metric) for run in runs}
     if len(set(metrics.values())) > 1:
-        reasons.append("they are scored by different metrics: " + _listed(metrics))
+        reasons.append("they use different metrics: " + _listed(metrics))
     splits = {run.name: _split(run) for run in runs}
     sizes = {run.name: f"{run.scores.data.get(splits[run.name], 0):,} examples" for run in runs}
     if len(set(splits.values())) > 1:
@@ -162,25 +161,25 @@ def obstacles(runs: Sequence[FinishedRun]) -> list[str]:
 
 
 def doubts(runs: Sequence[FinishedRun]) -> list[str]:
-    """What to keep in mind where runs are ranked all the same."""
+    """Caveats for runs that are ranked all the same."""
     sentences = []
     without = [run.name for run in runs if not _on_test(run)]
     if without:
         sentences.append(
             f"No test set was scored in {', '.join(without)}: "
-            f"what is compared there is dev, which chose the model."
+            f"their dev scores are compared, although dev was used to pick the model."
         )
     unread = [run.name for run in runs if _on_test(run) and not run.test_digest]
     if unread:
         sentences.append(
-            f"Whether the test sets are the same could not be "
-            f"checked: the file of {', '.join(unread)} is not there any more."
+            f"Could not check whether the test sets are the same: "
+            f"the file of {', '.join(unread)} no longer exists."
         )
     return sentences
 
 
 def recipe_differences(runs: Sequence[FinishedRun]) -> list[tuple[str, list[str]]]:
-    """The keys of the recipes that are not the same in all runs, with their values."""
+    """The recipe keys that differ between runs, with their values."""
     keys = dict.fromkeys(chain.from_iterable(run.recipe for run in runs))
     rows = [(key, [run.recipe.get(key, UNSET) for run in runs]) for key in keys]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
@@ -209,7 +208,7 @@ def terminal_table(runs: Sequence[FinishedRun]) -> Table:
 
 
 def _best_other(run: FinishedRun) -> str:
-    """The score and the name of the best row that is not of the run's own model, or a dash."""
+    """The score and name of the best row that is not the run's own model, or a dash."""
     others = [row for row in run.scores.rows if row.kind in ("baseline", "ablation")]
     if not others:
         return "–"
@@ -223,7 +222,7 @@ def ranked(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def leader(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -> str:
-    """Which run is ahead, and whether by more than chance, as far as that is known."""
+    """Which run is ahead, and whether by more than chance, if known."""
     ordered = ranked(runs)
     if not ordered:
         return "None of the runs has been scored yet."
@@ -244,11 +243,11 @@ def _lead(best: FinishedRun, pairs: Sequence[Pair]) -> str:
         return ""
     second = pairs[0]
     if second.difference is None:
-        return f" How sure that is was not computed: {second.problem.rstrip('.')}."
+        return f" Its significance was not computed: {second.problem.rstrip('.')}."
     ours, other = best.scores.ours, second.other.scores.ours
     assert ours is not None and other is not None
     sure = sureness(ours, other, second.difference, 1 - best.scores.confidence)
-    return f" Less {second.other.name}: {sure}. Resampled: {second.difference.resampled}."
+    return f" Compared with {second.other.name}: {sure}. Resampled: {second.difference.resampled}."
 
 
 def _scored(run: FinishedRun) -> bool:
@@ -273,7 +272,7 @@ def _own_score(run: FinishedRun) -> float:
 
 
 def score_of(row: Row) -> float:
-    """The mean of a row on test, or on dev where there is no test; below all others if unscored."""
+    """The mean of a row on test, or on dev without a test set; below all others if unscored."""
     return mean_on(row, on_test=row.test is not None)
 
 

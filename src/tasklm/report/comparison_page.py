@@ -1,4 +1,4 @@
-"""Finished runs beside one another, as one self-contained page."""
+"""Finished runs side by side, as one self-contained page."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def render_comparison(runs: Sequence[FinishedRun], pairs: Sequence[Pair] = ()) -
         ("scores", "Scores", joined(scores)),
         ("learning", "Learning curves", _curves(runs)),
         ("cost", "Cost", _costs(runs)),
-        ("recipes", "What the recipes do differently", _recipes(runs)),
+        ("recipes", "Differences between the recipes", _recipes(runs)),
     ]
     return document(title, el("header", joined(heading)), sections)
 
 
 def _notice(runs: Sequence[FinishedRun]) -> Html:
-    """What to keep in mind, or that the runs can be compared without a doubt."""
+    """The caveats, or a note that the runs are comparable."""
     if sentences := doubts(runs):
         return el("div", items(sentences), class_="card warning")
     if obstacles(runs):
         return Html("")
     metric = metric_name(runs[0].scores.metric)
-    return soft(f"All runs are scored by {metric} on the same test set.")
+    return soft(f"All runs are scored with {metric} on the same test set.")
 
 
 def _verdicts(runs: Sequence[FinishedRun]) -> Html:
@@ -76,7 +76,7 @@ def _costs(runs: Sequence[FinishedRun]) -> Html:
 
 
 def _pair_table(runs: Sequence[FinishedRun], pairs: Sequence[Pair]) -> Html:
-    """A table of the leading run less each of the others."""
+    """A table of the leading run minus each of the others."""
     known = [(pair.other.name, pair.difference) for pair in pairs if pair.difference is not None]
     if not known:
         return Html("")
@@ -90,8 +90,8 @@ def _pair_table(runs: Sequence[FinishedRun], pairs: Sequence[Pair]) -> Html:
     )
     about = (
         f"Paired over test examples, [{best.scores.confidence:.0%} "
-        f"interval]; the seeds of either run are drawn apart from the other's. "
-        "p ≤ is the least that so many resamples can show."
+        f"interval]; the seeds of the two runs are drawn independently. "
+        "p ≤ marks the smallest value that this number of resamples can show."
     )
     return joined([drawn, soft(about)])
 
@@ -106,7 +106,7 @@ def _drawn(runs: Sequence[FinishedRun]) -> Html:
 
 
 def _side_by_side(runs: Sequence[FinishedRun]) -> Html:
-    """A row for each model and a column for each run; the runs' own models stand in one row."""
+    """A row for each model and a column for each run; the runs' own models share one row."""
     models: dict[str, dict[str, Row]] = defaultdict(dict)
     for run in runs:
         for row in run.scores.rows:
@@ -135,8 +135,8 @@ def _side_by_side(runs: Sequence[FinishedRun]) -> Html:
         label="Scores side by side",
     )
     about = (
-        "Score × 100 on test, or on dev where no test set was scored; mean ± sd over seeds, "
-        "[interval: test examples resampled, and seeds where there are several]."
+        "Score × 100 on test, or on dev if no test set was scored; mean ± sd over seeds, "
+        "[interval: test examples resampled, and seeds if there are several]."
     )
     return joined([side_by_side, soft(about)])
 
@@ -177,7 +177,7 @@ def _curves(runs: Sequence[FinishedRun]) -> Html:
             for run, steps in charts[stage, name].items()
         }
         drawn.append(line_chart(f"{stage}: {name}", series))
-    about = "Stage 2: means over the seeds that have come to a step."
+    about = "Stage 2: means over the seeds that reached a step."
     return joined([el("div", joined(drawn), class_="charts"), soft(about)])
 
 
@@ -190,11 +190,11 @@ def _chart_order(chart: tuple[str, str]) -> tuple[str, bool, str]:
 def _recipes(runs: Sequence[FinishedRun]) -> Html:
     different = recipe_differences(runs)
     if not different:
-        return el("p", "Nothing: the recipes are the same.")
+        return el("p", "None: the recipes are the same.")
     rows = [[key, *(clipped(value, 300) for value in values)] for key, values in different]
     return table(
         ["key", *(run.name for run in runs)],
         rows,
         left=1 + len(runs),
-        label="Differences of the recipes",
+        label="Differences between the recipes",
     )

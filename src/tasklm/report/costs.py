@@ -1,4 +1,4 @@
-"""What a model cost to train, beside the costs that papers report."""
+"""The training cost of a model, compared with the costs that papers report."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ BERT_BASE = 2.79e19
 
 
 def cost(scores: Scores | None, start: str = "") -> Html:
-    """The training cost beside published models; `start` is the checkpoint that it went on from."""
+    """The training cost compared with published models; `start` is the checkpoint that it continued
+    from.
+    """
     if scores is None or scores.ours is None or scores.ours.flops_6nd <= 0:
         return Html("")
     ours = scores.ours
     remark = f"BERT-base's pretraining cost {bert_base_times(ours.flops_6nd)}."
     if start:
-        remark = f"This run went on from {clipped(start, 60)}, whose own training is not counted."
+        remark = f"This run continued from {clipped(start, 60)}, whose own training is not counted."
     if ours.flops_exact > 0:
         remark += f" Counted exactly, this run took {flops_text(ours.flops_exact)}."
     return joined([cost_bars([(ours.name, ours.flops_6nd)]), soft(remark)])
@@ -53,13 +55,13 @@ def cost_bars(own: Sequence[tuple[str, float]]) -> Html:
         "Training FLOPs as 6 × parameters × tokens, on a logarithmic scale: "
         "pretraining for BERT and RoBERTa, all of the training for the others "
         "(TLM's are means over eight tasks). "
-        f"The last column says which table reports the number. {SOURCES}"
+        f"The last column names the table that reports the number. {SOURCES}"
     )
     return joined([bars(rows, log=True, strong=here, notes=notes), soft(about)])
 
 
 def bert_base_times(flops: float) -> str:
-    """How many times as much BERT-base's pretraining cost."""
+    """How many times more BERT-base's pretraining cost."""
     ratio = BERT_BASE / flops
     number = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
     return f"{number} times as much"

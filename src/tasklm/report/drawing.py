@@ -1,4 +1,4 @@
-"""What the charts are drawn on: an empty figure of matplotlib, its axes, and the way to a page."""
+"""The canvas of the charts: an empty matplotlib figure, its axes, and its conversion to HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tasklm.report.inline_svg import colour, inline
 from tasklm.report.page import Html, clipped, el
 
-if TYPE_CHECKING:  # matplotlib is imported when something is drawn: help must come at once
+if TYPE_CHECKING:  # matplotlib is imported only when drawing, so that --help is instant
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -22,7 +22,7 @@ FONT = 10.5
 
 @contextmanager
 def drawing(width: float = WIDTH, height: float = HEIGHT) -> Iterator[Figure]:
-    """Gives an empty figure that has matplotlib's defaults, whatever the reader's settings are."""
+    """An empty figure with matplotlib's defaults, whatever the user's settings."""
     import matplotlib
     import matplotlib.style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -48,7 +48,7 @@ def ruled_axes(figure: Figure, across: Sequence[float], up: Sequence[float], x_l
     axes = bare_axes(figure, place)
     low, high = min(across), max(across)
     y_ticks = ticks(up)
-    if min(up) >= 0:  # what is never negative needs no axis below 0
+    if min(up) >= 0:  # values that are never negative need no axis below 0
         y_ticks = [y for y in y_ticks if y >= 0]
     margin = 0.0 if high > low else 0.5
     axes.set_xlim(low - margin, high + margin)
@@ -88,12 +88,12 @@ def svg(
 def figure_of(
     title: str, drawing: Html, below: Html | None = None, class_: str | None = None
 ) -> Html:
-    """A drawing with its title and what stands below it."""
+    """A drawing with its title and caption."""
     return el("figure", el("figcaption", clipped(title, 200)), drawing, below or "", class_=class_)
 
 
 def ticks(values: Sequence[float], about: int = 5) -> list[float]:
-    """Round numbers from at or below the smallest to at or above the largest value."""
+    """Round numbers that span the values."""
     low, high = min(values), max(values)
     if low == high:
         margin = max(1.0, abs(low)) / 2

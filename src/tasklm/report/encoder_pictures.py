@@ -1,4 +1,4 @@
-"""The parts of the report about the inside of the model: class vectors and attention heads."""
+"""The parts of the report about the model's inner workings: class vectors and attention heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HINT_LENGTH = 80
 
 
 def class_vectors(vectors: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """The t-SNE of the class vectors by stage, coloured by label; `seed` has trained stage 2."""
+    """The t-SNE of the class vectors by stage, coloured by label; `seed` names the stage 2."""
     if not vectors or not vectors["stages"] or not len(vectors["number"]):
         return Html("")
     labels = [str(label) for label in vectors["labels"]]
@@ -42,17 +42,17 @@ def class_vectors(vectors: Mapping[str, Any] | None, seed: str = "") -> Html:
     panels = [
         scatter(str(stage["name"]), stage["points"], groups, texts) for stage in vectors["stages"]
     ]
-    whose = f" Stage 2 is that of {seed}." if seed else ""
+    whose = f" Stage 2 is from {seed}." if seed else ""
     about = (
         f"Each point is a text of dev, placed by t-SNE: "
-        f"near points have similar vectors, distances between groups mean little.{whose}"
+        f"nearby points have similar vectors; distances between groups mean little.{whose}"
     )
     charts = el("div", joined(panels), class_="charts")
     return joined([el("p", about), el("div", legend(entries, grey), charts, class_="linked")])
 
 
 def attention(attention_map: Mapping[str, Any] | None, seed: str = "") -> Html:
-    """The grid of attention heads, framed by what they look at; `seed` says whose model it is."""
+    """The grid of attention heads, framed by what they attend to; `seed` names the model."""
     if not attention_map or not attention_map["heads"]:
         return Html("")
     heads = sorted(attention_map["heads"], key=lambda head: (head["layer"], head["head"]))
@@ -63,20 +63,20 @@ def attention(attention_map: Mapping[str, Any] | None, seed: str = "") -> Html:
         for head in heads
     ]
     pictured = soft(
-        "The tokens of the pictures, in their order: ",
+        "The tokens of the pictures, in order: ",
         joined((el("bdi", clipped(token, 40)) for token in attention_map["shown"]), " "),
     )
     title = (
         "Layers downwards, heads across; "
-        "each square shows how tokens (downwards) look at tokens (across)"
+        "each square shows how tokens (downwards) attend to tokens (across)"
     )
     grid = head_grid(title, heads, attention_map["tokens"], hints)
-    numbers = folded("All heads in numbers", _heads_table(heads))
+    numbers = folded("All heads as numbers", _heads_table(heads))
     return joined([el("p", _about_heads(attention_map, seed)), grid, pictured, numbers])
 
 
 def _about_heads(attention_map: Mapping[str, Any], seed: str) -> Html:
-    """How many heads are of which kind, and what the kinds are."""
+    """The number of heads of each kind, and what the kinds mean."""
     total = attention_map["total"]
     whose = f", in the model of {seed}" if seed else ""
     return joined(
@@ -84,11 +84,11 @@ def _about_heads(attention_map: Mapping[str, Any], seed: str) -> Html:
             el("b", f"{attention_map['positional']:,} of {total:,}"),
             " heads are positional ",
             el("span", class_="frame positional"),
-            ": at least 90 % of their tokens look most at the token before or after. ",
+            ": at least 90 % of their tokens attend most to the token before or after. ",
             el("b", f"{attention_map['vertical']:,} of {total:,}"),
             " are vertical ",
             el("span", class_="frame vertical"),
-            ": more than 90 % look most at [CLS], [SEP] or a full stop; ",
+            ": more than 90 % attend most to [CLS], [SEP] or a full stop; ",
             el("span", class_="frame both"),
             " are both. The definitions are those of figure 3 of TLM (arXiv 2111.04130), "
             "whose models have more positional and fewer vertical heads than BERT. ",
@@ -114,7 +114,7 @@ def _heads_table(heads: Sequence[Mapping[str, Any]]) -> Html:
     ]
     header = ["layer", "head", "kind", "on a neighbour", "on a special token or full stop"]
     listed = table(header, rows, left=3, keys=keys, label="Attention heads")
-    return joined([listed, soft("Shares of tokens whose largest weight lies there.")])
+    return joined([listed, soft("Shares of tokens that put their largest weight there.")])
 
 
 def _start(text: Any) -> str:

@@ -1,7 +1,7 @@
 """From a drawing of matplotlib to a piece of a page: the page's colours, no ids, hints on marks.
 
 Nothing in the result refers to anything by id, so that any number of drawings can stand in one
-page: markers become circles, and clipping, which no drawing here needs, is left out.
+page: markers become circles, and clipping, which no drawing here needs, is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FONT = ("font-size", "font-family")  # the page's style says these
 
 
 def colour(name: str) -> str:
-    """The colour to draw with that becomes the page's colour of this name, light or dark."""
+    """The placeholder colour that becomes the page's colour of this name, light or dark."""
     return f"#fe01{_NAMES.index(name):02x}"
 
 

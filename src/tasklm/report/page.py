@@ -1,5 +1,5 @@
-"""Pieces of HTML that cannot be malformed or unescaped: every element is made by `el`, every plain
-string is escaped.
+"""Pieces of HTML that are always well-formed and escaped: `el` builds every element and escapes
+every plain string.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-# What may not stand in an HTML file or cannot be written as UTF-8: controls, lone surrogates,
-# non-characters.
+# Not allowed in an HTML file or in UTF-8: control characters, lone surrogates, non-characters.
 _UNWRITABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
-STACKED_FROM = 3  # columns; of tables with more, a narrow screen shows each row as a card
+STACKED_FROM = 3  # columns; a narrow screen shows each row of a wider table as a card
 
 
 class Html(str):
-    """Text that is HTML already; anything else is escaped when it is put into an element."""
+    """Text that is already HTML; anything else is escaped when it is put into an element."""
 
     __slots__ = ()
 
 
 def escaped(value: Any) -> Html:
-    """The value as HTML text; what is Html already stays as it is."""
+    """The value as HTML text; Html stays as it is."""
     if isinstance(value, Html):
         return value
     return Html(html.escape(_UNWRITABLE.sub("\ufffd", str(value)), quote=True))
@@ -50,7 +49,7 @@ def joined(parts: Iterable[Any], between: str = "") -> Html:
 
 
 def clipped(text: Any, length: int) -> str:
-    """The text cut to about `length` characters, with a sign that it was."""
+    """The text cut to about `length` characters, with a note of what is missing."""
     whole = str(text)
     if len(whole) <= length:
         return whole
@@ -73,9 +72,9 @@ def table(
 ) -> Html:
     """A table whose columns after the first `left` hold numbers.
 
-    On narrow screens rows of many columns are stacked, and what is still too wide scrolls by
-    itself. With `keys`, what each cell is sorted by, the page's script lets a reader sort it by any
-    column.
+    On narrow screens rows with many columns are stacked, and tables that are still too wide scroll
+    on their own. With `keys`, the sort key of each cell, the page's script lets a reader sort it by
+    any column.
     """
     styles = [None] * left + ["n"] * (len(header) - left)
     names: list[str | None] = [None] * len(header)
@@ -106,7 +105,7 @@ def table(
 
 
 def scrolling(content: Html, label: str) -> Html:
-    """Content that scrolls sideways by itself, by keyboard too, where the page is narrower."""
+    """Content that scrolls sideways on its own, also by keyboard, if the page is narrower."""
     return el("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
@@ -116,12 +115,12 @@ def items(parts: Iterable[Any]) -> Html:
 
 
 def passage(text: str, length: int) -> Html:
-    """A text of the data as it is, cut, in its own writing direction."""
+    """A text from the data, shortened, in its own writing direction."""
     return el("p", clipped(text, length), class_="text", dir="auto")
 
 
 def word(text: Any, length: int = 60) -> Html:
-    """A label or a word of the data inside a line, in its own writing direction."""
+    """A label or word from the data inside a line, in its own writing direction."""
     return el("bdi", clipped(text, length))
 
 
@@ -131,7 +130,7 @@ def folded(summary: Any, *content: Any, unfolded: bool = False) -> Html:
 
 
 def soft(*text: Any) -> Html:
-    """A remark in a quieter voice."""
+    """A side note in a quieter style."""
     return el("p", joined(text), class_="soft")
 
 
@@ -160,5 +159,5 @@ def _file(name: str) -> str:
 
 
 def _digest(script: str) -> str:
-    """What lets a browser run this script and no other (Content Security Policy)."""
+    """The Content Security Policy that lets a browser run this script and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

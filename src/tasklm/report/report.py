@@ -1,6 +1,6 @@
 """report.html: one self-contained file that says what a run did and how far to trust it.
 
-Every part is optional, so a report can be written after any step; what is not there is left out.
+Every part is optional, so a report can be written after any step; missing parts are left out.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from tasklm.report.sections import data, heading, learning_curves
 from tasklm.report.selection import label_words, selected, typical_words
 from tasklm.storage.files import write_text
 
-MOST_TEXT = 200_000  # no real recipe is longer; the file must open anywhere
+MOST_TEXT = 200_000  # no real recipe is longer; the page must open everywhere
 
 
 @dataclass
 class ReportParts:
-    """What a report shows, as plain values.
+    """The contents of a report, as plain values.
 
     findings: {"level": error | warning | note, "check", "message", "examples": [str]}, as the data
     audit returns them. curves: {"step": number, name: number …}; an optional "stage" makes separate
     charts, an optional "seed" separate lines. split, seed: the examples that confusion,
     class_scores and mistakes are of, and the one seed that these and all pictures of the model are
-    of, in words. confusion: (labels, matrix), gold in the rows; class_scores: (label, its scores),
-    where there is no matrix too. calibration: {"split": test | dev, "temperature", "before",
-    "after"}, the last two with "ece", "nll" and "bins": [{"confidence", "accuracy", "count"}].
-    mistakes: {"text", "gold", "predicted", "probability" or None}, most confident first where that
-    is known, and, where known, "pushed": [{"label", "text", "score", "shared": [word], "where"}],
-    the training examples that pushed most for the wrong label. selected: {"id", "text", "source",
-    "score", "rank" (1 is the best), "asked_by": [str]} and, where known, "matched": [word]. words:
-    (word, log-odds, occurrences) of the selection against passages drawn at random from the corpus;
-    words_random: the same against the random selection of the ablation, where there is one.
-    label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle
-    two per million words. class_vectors: {"labels": [str], "number": [label's number per point],
-    "texts": [str], "stages": [{"name", "points": [[x, y]]}]}. attention: {"tokens": side of the
-    pictures, "shown": [token], "texts": rows of dev, "positional", "vertical", "total": numbers of
-    heads, "heads": [{"layer", "head", "kind": positional | vertical | both | other, "positional":
-    share, "vertical": share, "picture": [[weight]]}]}. contamination: {"text", …}: passages dropped
-    because they hold dev or test text, with whatever says where. start: what people call the
-    checkpoint that the training went on from, if from one. recipe_toml: the recipe with all that
-    was decided filled in; made_with: versions and device. reading: what was noticed while reading
-    the data, such as rows left out; notes: what was decided before training.
+    of, as text. confusion: (labels, matrix), gold in the rows; class_scores: (label, its scores),
+    also without a matrix. calibration: {"split": test | dev, "temperature", "before", "after"}, the
+    last two with "ece", "nll" and "bins": [{"confidence", "accuracy", "count"}]. mistakes: {"text",
+    "gold", "predicted", "probability" or None}, most confident first if known, and, if known,
+    "pushed": [{"label", "text", "score", "shared": [word], "where"}], the training examples that
+    support the wrong label most. selected: {"id", "text", "source", "score", "rank" (1 is the
+    best), "asked_by": [str]} and, where known, "matched": [word]. words: (word, log-odds,
+    occurrences) of the selection against passages drawn at random from the corpus; words_random:
+    the same against the random selection of the ablation, if there is one. label_words: {"label",
+    "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.
+    class_vectors: {"labels": [str], "number": [label's number per point], "texts": [str], "stages":
+    [{"name", "points": [[x, y]]}]}. attention: {"tokens": side of the pictures, "shown": [token],
+    "texts": rows of dev, "positional", "vertical", "total": numbers of heads, "heads": [{"layer",
+    "head", "kind": positional | vertical | both | other, "positional": share, "vertical": share,
+    "picture": [[weight]]}]}. contamination: {"text", …}: passages dropped because they contain dev
+    or test text, with their origin. start: the name of the checkpoint that the training continued
+    from, if any. recipe_toml: the recipe with all automatic values filled in; made_with: versions
+    and device. reading: notes from reading the data, such as skipped rows; notes: decisions taken
+    before training.
     """
 
     title: str = "tasklm report"
@@ -91,7 +91,7 @@ def write_report(path: Path, parts: ReportParts) -> None:
 def render(parts: ReportParts) -> str:
     """The whole page."""
     wrong = [str(mistake.get("gold", "")) for mistake in parts.mistakes]
-    of = f"On {parts.split}, by the model of {parts.seed}." if parts.split else ""
+    of = f"On {parts.split}, with the model of {parts.seed}." if parts.split else ""
     sorted_by_confidence = sure_of(parts.mistakes)
     sections = [
         ("scores", "Scores", score_table(parts.scores)),
@@ -99,7 +99,7 @@ def render(parts: ReportParts) -> str:
         ("classes", "Classes", classes(parts.confusion, wrong, parts.class_scores, of)),
         (
             "calibration",
-            "How far to trust its confidence",
+            "Calibration: how far to trust its confidence",
             calibration(parts.calibration, parts.seed),
         ),
         (
@@ -112,11 +112,11 @@ def render(parts: ReportParts) -> str:
             "The data",
             data(parts.scores, parts.findings, parts.contamination, parts.reading),
         ),
-        ("selected", "What was selected", _selection(parts)),
+        ("selected", "Selected text", _selection(parts)),
         ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
         ("cost", "Cost", cost(parts.scores, parts.start)),
-        ("reproduce", "Recipe, and how to reproduce", _reproduce(parts)),
+        ("reproduce", "Recipe and reproduction", _reproduce(parts)),
     ]
     return document(parts.title, heading(parts.title, parts.scores, parts.start), sections)
 
@@ -137,18 +137,18 @@ def _reproduce(parts: ReportParts) -> Html:
     blocks = []
     if parts.notes:
         blocks += [
-            el("h3", "What was decided"),
+            el("h3", "Automatic decisions"),
             items(clipped(note, 1000) for note in parts.notes),
         ]
     if parts.command:
         about = (
-            "The recipe below, saved as recipe.toml, "
-            "trains such a model again: the same files, sizes, batches and steps."
+            "Save the recipe below as recipe.toml to train the same model again: same files, "
+            "sizes, batches and steps."
         )
         blocks += [el("p", about), el("pre", clipped(parts.command, MOST_TEXT), tabindex="0")]
     if parts.made_with:
         blocks.append(soft(f"This run: {clipped(parts.made_with, 300)}."))
     if parts.recipe_toml:
-        title = "The recipe, with what was decided filled in and no budget that would decide again"
+        title = "The recipe with all automatic values filled in, and without the budget"
         blocks.append(folded(title, el("pre", clipped(parts.recipe_toml, MOST_TEXT), tabindex="0")))
     return joined(blocks)

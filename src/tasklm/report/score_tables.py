@@ -22,7 +22,7 @@ from tasklm.evaluate.scores import (
 from tasklm.report.bar_tables import Range, ranges
 from tasklm.report.page import Html, el, joined, soft, table
 
-MOST_METRICS = 3  # beside the first
+MOST_METRICS = 3  # besides the main one
 COSTS = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
 KINDS = {
     "ours": "this model",
@@ -34,9 +34,9 @@ KINDS = {
 
 
 def score_table(scores: Scores | None) -> Html:
-    """All rows drawn on one scale, and tables of their scores, of other metrics and of costs.
+    """All rows drawn on one scale, and tables of their scores, other metrics and costs.
 
-    One table of all would be wider than a page.
+    A single table would be wider than a page.
     """
     if scores is None or not scores.rows:
         return Html("")
@@ -77,7 +77,7 @@ def _has_several_seeds(row: Row) -> bool:
 
 
 def _about(scores: Scores) -> str:
-    """What the numbers of the tables are."""
+    """An explanation of the numbers in the tables."""
     means = ""
     if scores.trainings > 1:
         means = "; in the column stage 1, over the means of its trainings"
@@ -85,13 +85,12 @@ def _about(scores: Scores) -> str:
         f"{metric_name(scores.metric)} × 100; "
         f"{over_seeds(scores)}{means} (sample standard deviations). "
         f"In brackets {scores.confidence:.0%} bootstrap intervals; {interval_text(scores)}. "
-        "Differences are paired over test examples, "
-        "the seeds of either side drawn apart from the other's; "
-        "p ≤ is the least that so many resamples can show. "
+        "Differences are paired over test examples; the seeds of the two sides are drawn "
+        "independently. p ≤ marks the smallest value that this number of resamples can show. "
         "FLOPs are counted exactly, forward and backward; "
         "6·N·tokens is the estimate that papers report. "
-        "These and time are of selection, and of one seed "
-        "of stages 1 and 2, on average (an ensemble: all seeds)."
+        "FLOPs and time include selection and, on average, one seed of stages 1 and 2 (for an "
+        "ensemble: all seeds)."
     )
 
 
@@ -137,7 +136,7 @@ def _stage1_text(row: Row) -> str:
 
 
 def _each_seed(row: Row) -> str:
-    """The scores of single seeds; those of one training of stage 1 stand together."""
+    """The scores of single seeds, grouped by training of stage 1."""
     score = row.test or row.dev
     if score is None or len(score.values) == 1:
         return "–"
@@ -149,7 +148,7 @@ def _each_seed(row: Row) -> str:
 
 
 def _keys(row: Row, others: Sequence[str], several: bool) -> list[Any]:
-    """What the cells of a row are sorted by."""
+    """The sort keys of a row's cells."""
     dev, test = mean_key(row.dev), mean_key(row.test)
     difference: list[Any] = ["", ""]
     if row.against is not None:
@@ -175,7 +174,7 @@ def _difference_cells(row: Row) -> list[str]:
 
 
 def mean_key(spread: Spread | None) -> float | str:
-    """What a score is sorted by in a table."""
+    """The sort key of a score in a table."""
     return spread.mean if spread is not None else ""
 
 
@@ -185,7 +184,7 @@ def score_on(row: Row, on_test: bool) -> Spread | None:
 
 
 def mean_on(row: Row, on_test: bool) -> float:
-    """The mean of a row on test, or else on dev; below all others where there is none."""
+    """The mean of a row on test, or else on dev; below all others if there is none."""
     spread = score_on(row, on_test)
     return spread.mean if spread is not None else -math.inf
 

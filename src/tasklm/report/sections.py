@@ -39,16 +39,16 @@ from tasklm.report.score_tables import mean_on, score_on
 
 MOST_EXAMPLES, MOST_CONTAMINATED = 5, 10
 CHART_ORDER = {"loss": 0, "dev score": 1}  # others come after these
-LOUD = ("error", "warning")  # levels of findings that have a card of their own
+LOUD = ("error", "warning")  # levels of findings that get their own card
 
 Series = dict[str, list[Point]]
-Tile = tuple[str, str, str]  # name, value, and what is said about it
+Tile = tuple[str, str, str]  # name, value, and a remark
 
 
 def heading(title: str, scores: Scores | None, start: str = "") -> Html:
-    """The top of the report: the verdict, what the cheap baselines say, and the main numbers.
+    """The top of the report: the verdict, the best cheap baseline, and the main numbers.
 
-    `start` is the checkpoint that the training went on from, if from one.
+    `start` is the checkpoint that the training continued from, if any.
     """
     verdict = "The model has not been scored yet."
     if scores is not None:
@@ -60,7 +60,7 @@ def heading(title: str, scores: Scores | None, start: str = "") -> Html:
 
 
 def _cheapest(scores: Scores) -> Html:
-    """What the best baseline scores, where the verdict is about an ablation that beats it."""
+    """The score of the best baseline, if the verdict is about an ablation that beats it."""
     ours = scores.ours
     if ours is None:
         return Html("")
@@ -118,7 +118,7 @@ def _cost_tiles(ours: Row, start: str) -> list[Tile]:
     if ours.flops_6nd > 0:
         about = f"BERT-base took {bert_base_times(ours.flops_6nd)}"
         if start:
-            about = f"beside those of {clipped(start, 60)}"
+            about = f"in addition to those of {clipped(start, 60)}"
         tiles.append(("training FLOPs", flops_text(ours.flops_6nd), about))
     if ours.seconds > 0:
         about = "selection and training" if ours.selected_passages else "training"
@@ -143,8 +143,8 @@ def _seeds_text(score: Spread) -> str:
 def learning_curves(curves: Sequence[Mapping[str, Any]]) -> Html:
     """The charts of each stage: losses together, dev scores together, anything else alone.
 
-    What has a value at one step only, such as the dev score of a single epoch, is no curve: it is
-    put into words.
+    A value at a single step, such as the dev score of a single epoch, is not a curve: it is written
+    as text.
     """
     stages: dict[str, dict[str, Series]] = {}
     for record in curves:
@@ -196,7 +196,7 @@ def _steps_of(series: Series) -> set[float]:
 
 def _single_step(title: str, step: float, series: Series) -> Html:
     values = [f"{name} {number_text(points[-1][1])}" for name, points in series.items()]
-    return soft(f"{title}, after step {number_text(step)} alone: {', '.join(values)}.")
+    return soft(f"{title}, only after step {number_text(step)}: {', '.join(values)}.")
 
 
 def data(
@@ -205,7 +205,7 @@ def data(
     contamination: Sequence[Mapping[str, Any]],
     reading: Sequence[str] = (),
 ) -> Html:
-    """What was noticed while reading, the counts, the findings, and contaminated passages."""
+    """Notes from reading the data, the counts, the findings, and contaminated passages."""
     parts: list[Html] = []
     if reading:
         parts.append(items(clipped(note, 1000) for note in reading))
@@ -218,13 +218,13 @@ def data(
     if quiet:
         parts.append(el("div", items(map(_finding, quiet)), class_="card quiet"))
     if contamination:
-        parts.append(el("h3", "Corpus passages dropped because they hold text of dev or test"))
+        parts.append(el("h3", "Corpus passages dropped because they contain text of dev or test"))
         parts += map(_dropped_passage, contamination[:MOST_CONTAMINATED])
     return joined(parts)
 
 
 def _counts(data: Mapping[str, Any]) -> list[list[Any]]:
-    """Rows of names and counts, those of a group each under the name of the group."""
+    """Rows of names and counts, grouped under the name of their group."""
     rows = []
     for name, value in data.items():
         group = value if isinstance(value, Mapping) else {"": value}
@@ -245,7 +245,7 @@ def _dropped_passage(entry: Mapping[str, Any]) -> Html:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number, numpy's too; True and False are none."""
+    """Whether a value is a finite number, NumPy's included; True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 

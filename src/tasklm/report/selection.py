@@ -26,7 +26,7 @@ from tasklm.report.page import (
 MOST_SOURCES = 20
 MOST_WORDS = 30
 MOST_QUERIES = 3  # of a passage
-FEW_LABELS, OPEN_LABELS = 6, 2  # of few labels all tables are open
+FEW_LABELS, OPEN_LABELS = 6, 2  # with few labels all tables are open
 TEXT_LENGTH, QUERY_LENGTH = 1500, 300
 
 WordOdds = Sequence[tuple[str, float, int]]
@@ -52,8 +52,8 @@ def selected(
         parts.append(el("h3", "Example passages"))
         if any(entry.get("matched") for entry in passages):
             about = (
-                "Marked: words shared with the first task example listed, "
-                "which asked for the passage (the most common are not marked)."
+                "Marked: words shared with the first task example listed, whose query retrieved "
+                "the passage (the most common words are not marked)."
             )
             parts.append(soft(about))
         parts += map(_card, passages)
@@ -61,7 +61,7 @@ def selected(
 
 
 def _sources(sources: Mapping[str, int]) -> Html:
-    """How many passages come from which source."""
+    """The number of passages per source."""
     total = sum(sources.values())
     ordered = sorted(sources.items(), key=lambda entry: (-entry[1], entry[0]))
     if rest := ordered[MOST_SOURCES:]:
@@ -75,9 +75,9 @@ def _sources(sources: Mapping[str, int]) -> Html:
 
 
 def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
-    """The words that the selection holds more often than random passages of the corpus, or nothing.
+    """The words that are more frequent in the selection than in random passages, or nothing.
 
-    `against_random`: more often than the random selection of the ablation, where there is one.
+    `against_random`: the same against the random selection of the ablation, if there is one.
     """
     odds_against = {
         "passages drawn at random from the corpus": entries,
@@ -90,21 +90,21 @@ def typical_words(entries: WordOdds, against_random: WordOdds = ()) -> Html:
                 (clipped(name, 40), odds, f"{odds:.2f} · {count:,} times")
                 for name, odds, count in words[:MOST_WORDS]
             ]
-            halves.append(el("div", el("h4", f"More often than in {others}"), bars(rows)))
+            halves.append(el("div", el("h4", f"More frequent than in {others}"), bars(rows)))
     if not halves:
         return Html("")
     about = (
-        "The surest first: log-odds with a Dirichlet prior (Monroe, "
+        "Most significant first: log-odds with a Dirichlet prior (Monroe, "
         "Colaresi and Quinn, Fightin' Words, 2008), and how often the word "
-        "occurs in the selection. Both are counted in at most 2,000 "
-        "passages spread evenly over the selection, and in as few of the others."
+        "occurs in the selection. Words are counted in at most 2,000 passages spread evenly over "
+        "the selection, and in at most 2,000 of the others."
     )
-    title = el("h3", "Words of the selection")
+    title = el("h3", "Characteristic words of the selection")
     return joined([title, soft(about), el("div", joined(halves), class_="halves")])
 
 
 def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
-    """For each label the words that point to it most, and how often the texts hold them."""
+    """For each label its most indicative words, and how often they occur."""
     filled = [entry for entry in entries if entry.get("words")]
     if not filled:
         return Html("")
@@ -117,11 +117,11 @@ def label_words(entries: Sequence[Mapping[str, Any]]) -> Html:
         "The words with the highest pointwise mutual information with a "
         "label in the training examples, their occurrences per million "
         "words of the selection and of the corpus (as table 6 of ISS, "
-        "arXiv 2305.12816), each counted in at most 2,000 passages, and how "
-        "many training examples of the label hold them. "
-        "A selection that serves the task holds them more often than the corpus."
+        "arXiv 2305.12816), each counted in at most 2,000 passages, and how many training "
+        "examples of the label contain them. A good selection contains them more often than the "
+        "corpus does."
     )
-    title = el("h3", "Words that point to a label")
+    title = el("h3", "Indicative words of the labels")
     return joined([title, soft(about), el("div", joined(tables), class_="columns")])
 
 
@@ -138,7 +138,7 @@ def _words_table(words: Sequence[Mapping[str, Any]]) -> Html:
         rows.append([word(name, 40), *numbers, ratio_text, f"{examples:,}"])
         keys.append([clipped(name, 40), pmi, selected, corpus, ratio, examples])
     header = ["word", "PMI", "selection", "corpus", "ratio", "examples"]
-    return table(header, rows, keys=keys, label="Words of a label")
+    return table(header, rows, keys=keys, label="Indicative words of a label")
 
 
 def highlighted(text: str, matched: Set[str]) -> Html:
@@ -156,7 +156,7 @@ def highlighted(text: str, matched: Set[str]) -> Html:
 
 
 def _card(entry: Mapping[str, Any]) -> Html:
-    """One selected passage, its facts, and the task examples that asked for it."""
+    """One selected passage, its details, and the task examples that retrieved it."""
     matched = {str(one).lower() for one in entry.get("matched") or ()}
     facts = [
         f"{name} {_short(entry[name])}"
@@ -169,7 +169,7 @@ def _card(entry: Mapping[str, Any]) -> Html:
         el("p", text, class_="text", dir="auto"),
     ]
     if queries := [str(query) for query in entry.get("asked_by") or ()]:
-        summary = f"asked for by {count_of(len(queries), 'task example')}"
+        summary = f"retrieved by {count_of(len(queries), 'task example')}"
         if len(queries) > MOST_QUERIES:
             summary += f", {MOST_QUERIES} of {len(queries):,} shown"
         examples = [passage(query, QUERY_LENGTH) for query in queries[:MOST_QUERIES]]

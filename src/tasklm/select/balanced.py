@@ -1,7 +1,7 @@
 """BM25 selection in which every class of the task gets its share of the passages.
 
-The union of all queries goes to the classes with many examples: a class with few of them asks few
-questions. Here each class has a list of its own, and the classes take turns.
+The union of all queries favours classes with many examples: a class with few examples has few
+queries. Here each class has its own list, and the classes take turns.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NEVER = np.iinfo(np.int32).max
 
 @SELECTORS.register("balanced")
 class BalancedSelector(Bm25Selector):
-    """Scores as BM25 does; the classes then choose in turn, each its best passage that is not taken
-    yet.
+    """Scores like BM25; the classes then choose in turn, each its best passage that is not yet
+    taken.
     """
 
     def __init__(self, settings: Select) -> None:
@@ -38,18 +38,18 @@ class BalancedSelector(Bm25Selector):
         self.labels = list(labels)
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """What the classes take in turn, in sorted order of their labels, until `passages` are
-        taken or none is left.
+        """The passages that classes take in turn, in sorted order of their labels, until `passages`
+        are taken or none is left.
 
-        A class goes through what its own queries found, best first as in `union`; score, rank and
-        askers of a passage are over all queries. Memory: about 20 bytes per passage of the corpus,
-        and 8 per class and wanted passage.
+        A class goes through the results of its own queries, best first as in `union`; score, rank
+        and matched queries of a passage are over all queries. Memory: about 20 bytes per passage of
+        the corpus, and 8 per class and wanted passage.
         """
         queries = len(ranking.offsets) - 1
         if queries != len(self.labels):
             raise RunError(
-                f"the stored ranking is of {queries:,} task examples, "
-                f"but the task has {len(self.labels):,}. "
+                f"the stored ranking has {queries:,} task examples, but the task has "
+                f"{len(self.labels):,}. "
                 "Delete the folder of the selection and run the same command again."
             )
         by_class: dict[str, list[int]] = {label: [] for label in sorted(set(self.labels))}
@@ -65,7 +65,7 @@ class BalancedSelector(Bm25Selector):
 
 
 def _best_first(ranking: Ranking, queries: Sequence[int]) -> npt.NDArray[np.int64]:
-    """What these queries found, each passage once: by best rank, then higher score, then lower
+    """The results of these queries, each passage once: by best rank, then higher score, then lower
     number.
     """
     rows = [slice(ranking.offsets[query], ranking.offsets[query + 1]) for query in queries]

@@ -1,8 +1,8 @@
-"""What every selector shares: fit(task) → score(passages) → choose(size), and the form of what they
-find.
+"""The interface of selectors: fit(task) → score(passages) → choose(size), and the form of their
+results.
 
-Scoring is the dear part and its result, a `Ranking`, is stored; choosing another number of passages
-from a stored ranking costs next to nothing.
+Scoring is the expensive part, and its result, a `Ranking`, is stored; choosing another number of
+passages from a stored ranking costs next to nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from tasklm.storage.files import (
 from tasklm.tracking import Tracker
 
 LEAST_MEMORY = 256 << 20  # bytes with which scoring can work
-ASKING = "asking"  # key in the schema of a stored selection: the split of the examples that asked
+ASKING = (
+    "asking"  # key in the schema of a stored selection: the split of the examples used as queries
+)
 ASKED_KEPT = 20  # task examples remembered per chosen passage
 _ENTRIES_AT_ONCE = 1 << 21  # ranking entries held in temporary arrays by `union`
 _NEVER = np.iinfo(np.int32).max
@@ -45,7 +47,7 @@ _NEVER = np.iinfo(np.int32).max
 
 @dataclass
 class Ranking:
-    """What scoring found, per query best first and ties by lower passage number, as compressed
+    """The results of scoring, per query best first and ties by lower passage number, as compressed
     rows.
     """
 
@@ -62,8 +64,9 @@ class Ranking:
 
     @staticmethod
     def load(folder: Path, passages: int) -> Ranking:
-        """The ranking that `save` wrote of a corpus with so many passages, memory-mapped; a
-        damaged one is refused."""
+        """The ranking that `save` wrote for a corpus of a given size, memory-mapped; a damaged one
+        is refused.
+        """
         arrays = {
             name: load_array(folder / f"{name}.npy", kind, mapped=True)
             for name, kind in _RANKING_TYPES.items()
@@ -94,7 +97,7 @@ class Chosen:
     scores: npt.NDArray[np.float32]  # [n] the best score any query gave
     ranks: npt.NDArray[np.int32]  # [n] the best rank in any query, 0 = first
     matched_offsets: npt.NDArray[np.int64]  # [n + 1]
-    # task examples that asked for it, best rank first, at most ASKED_KEPT each
+    # task examples that retrieved it, best rank first, at most ASKED_KEPT each
     matched_queries: npt.NDArray[np.int32]
 
 
@@ -115,23 +118,23 @@ def bytes_of(size: str) -> int:
 class Workplace:
     """Where scoring works and with how much."""
 
-    indexes: Artefacts  # what depends on the corpus alone, shared by runs
-    scratch: Path  # of this scoring alone; what an interrupted one left is there for the next
+    indexes: Artefacts  # what depends only on the corpus, shared by runs
+    scratch: Path  # of this scoring only; an interrupted one leaves its results for the next
     tracker: Tracker
     memory: int = 2 << 30  # bytes that the arrays of a scoring may take
     threads: int = field(default_factory=usable_cores)
 
 
 class Selector(Protocol):
-    """One way to choose the passages that matter for a task."""
+    """A method that selects the passages that matter for a task."""
 
-    per_example: ClassVar[bool] = True  # whether k counts passages per task example, not in all
+    per_example: ClassVar[bool] = True  # whether k counts passages per task example, not in total
 
     def __init__(self, settings: Select) -> None: ...
 
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
-        """Learns what the task looks like from its training texts and, where the method asks for
-        them, their labels.
+        """Learns about the task from its training texts and, if the method needs them, their
+        labels.
         """
 
     def score(
@@ -159,8 +162,8 @@ def union(ranking: Ranking, passages: int | None) -> Chosen:
 
 
 def described(ranking: Ranking, passages: npt.NDArray[np.int64]) -> Chosen:
-    """The given passages of the ranking, each once, in the given order, with what the ranking says
-    of them.
+    """The given passages of the ranking, each once, in the given order, with their values in the
+    ranking.
     """
     return _Best(ranking).described(passages)
 
@@ -194,7 +197,7 @@ class _Best:
 
 
 def _ranks_of(offsets: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int32]:
-    """The rank inside its query of each of `count` entries from entry `first` on."""
+    """The rank inside its query of each of `count` entries from entry `first`."""
     entries = np.arange(first, first + count)
     return (entries - offsets[np.searchsorted(offsets, entries, side="right") - 1]).astype(np.int32)
 
@@ -205,11 +208,10 @@ def _matched_queries(
     matched_offsets: npt.NDArray[np.int64],
     size: int,
 ) -> npt.NDArray[np.int32]:
-    """The askers of each chosen passage, best rank first, then lower query number.
-
-    All queries' first passages are handed out, then all second ones, and so on: askers arrive in
-    the order wanted, so nothing needs to be sorted as a whole, and the work stops when every
-    passage has what it can keep.
+    """The matched queries of each chosen passage, best rank first, then lower query number. The
+    first passages of all queries come first, then all second ones, and so on: queries arrive in the
+    right order, so nothing needs sorting as a whole, and the work stops when every passage has its
+    maximum.
     """
     matched_queries = np.empty(matched_offsets[-1], np.int32)
     place = np.full(size, -1, np.int64)
@@ -241,7 +243,7 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
     """Writes the chosen passages with their texts as Parquet, a row group at a time, so that texts
     never pile up.
 
-    The schema says of which split the examples are that asked for them.
+    The schema names the split of the examples that retrieved them.
     """
     schema = _SELECTION.with_metadata({ASKING: asking})
     temporary = temporary_name(path)
@@ -260,7 +262,7 @@ def write_selection(path: Path, store: Passages, chosen: Chosen, asking: str = "
 
 
 def asking_split(path: Path) -> str:
-    """The split of the examples that asked for the passages of a stored selection."""
+    """The split of the examples that retrieved the passages of a stored selection."""
     with selection_is_clear(path):
         return str((pq.read_schema(path).metadata or {}).get(ASKING.encode(), b"train").decode())
 
@@ -287,8 +289,7 @@ def read_selection_texts(path: Path) -> Iterator[list[str]]:
 
 @contextmanager
 def selection_is_clear(path: Path) -> Iterator[None]:
-    """Turns the errors of reading a stored selection that is damaged into one that says the way
-    out."""
+    """Turns errors of reading a damaged stored selection into one that names the remedy."""
     with damage_is_clear(path):
         try:
             yield

@@ -1,5 +1,5 @@
-"""BM25 selection (TLM, arXiv 2111.04130): every task example's text is a query, the passages it
-finds are the subset.
+"""BM25 selection (TLM, arXiv 2111.04130): every task example's text is a query, and the passages it
+retrieves form the selection.
 
 Score of a passage = Σ over the query's terms, repeated ones counted, of idf · tf / (tf + k1·(1 − b
 + b·dl/avgdl)) with idf = log(1 + (N − df + 0.5)/(df + 0.5)). This is Lucene's form: the classic
@@ -93,14 +93,14 @@ class Bm25Selector(Selector):
         return ranking
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """The union of what the queries found, best ranks first."""
+        """The union of the queries' results, best ranks first."""
         return union(ranking, passages)
 
 
 def open_index(
     store: PassageStore, indexes: Artefacts, stemming: str, threads: int, tracker: Tracker
 ) -> StoredIndex:
-    """The store's index, built under `indexes` unless it is there."""
+    """The store's index, built under `indexes` unless it exists."""
     key = digest(["bm25", FORMAT, content_key(store), stemming])
     kind = "bm25" if stemming == "none" else f"bm25{stemming}"
 
@@ -114,8 +114,8 @@ def open_index(
 
 
 def _pays_to_keep(store: PassageStore, settings: Select, indexes: Artefacts) -> bool:
-    """Whether the index is to be written: where the recipe leaves it open, if the disk has room for
-    it twice.
+    """Whether to store the index: if the recipe leaves it open, when the disk has room for it
+    twice.
     """
     if settings.index != "auto":
         return settings.index == "keep"

@@ -1,4 +1,4 @@
-"""What a corpus is called wherever its index is kept."""
+"""The name of a corpus in its index."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ are rarer in the task than in the corpus, short passages have an advantage. Pass
 without replacement in proportion to their weights by the Gumbel top-k trick: log weight + Gumbel
 noise, highest first.
 
-Where it differs from the authors' code: words are those of `tasklm.corpus.words` (theirs keep
+Differences from the authors' code: words are those of `tasklm.corpus.words` (theirs keep
 punctuation marks), one is added to every bucket of both distributions (theirs adds 1e-8 to the
-shares, which lets single unseen n-grams decide), p_raw is counted over the whole corpus and not
-over a part of it, and short passages are not left out.
+shares, which lets single unseen n-grams dominate), p_raw is counted over the whole corpus instead
+of a part, and short passages are not left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HALF = np.uint64(32)
 class DsirSelector(Selector):
     """Draws passages so that their n-grams are distributed like those of the task.
 
-    The noise of a passage depends on the seed and its number alone, so a smaller sample is the
+    The noise of a passage depends only on the seed and its number, so a smaller sample is the
     beginning of a larger one.
     """
 
@@ -75,9 +75,7 @@ class DsirSelector(Selector):
         k: int,
         place: Workplace,
     ) -> Ranking:
-        """A ranking with one query: `k` passages, drawn by importance, in the order in which they
-        are drawn.
-        """
+        """A ranking with one query: `k` passages drawn by importance, in the order of the draw."""
         local = store.local
         if local is None:
             problem = "select.method = dsir works with select.engine = local only"
@@ -104,7 +102,7 @@ class DsirSelector(Selector):
     def log_ratios(
         self, store: PassageStore, banned: npt.NDArray[np.bool_], bar: Bar
     ) -> npt.NDArray[np.float64]:
-        """Returns log p_task − log p_raw of every bucket; banned passages are no part of p_raw."""
+        """The log p_task − log p_raw of every bucket; banned passages are excluded from p_raw."""
         raw = np.zeros(BUCKETS, np.int64)
         for part in _parts(store, bar):
             count_ngrams(
@@ -113,7 +111,7 @@ class DsirSelector(Selector):
         return np.asarray(_log_shares(self.target) - _log_shares(raw), np.float64)
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """The first `passages` of the draw; no single task example asked for them."""
+        """The first `passages` of the draw; no single task example retrieved them."""
         chosen = union(ranking, passages)
         chosen.matched_offsets = np.zeros_like(chosen.matched_offsets)
         chosen.matched_queries = np.empty(0, np.int32)
@@ -125,7 +123,7 @@ def _log_shares(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 class Best:
-    """The k highest scores so far, ties by lower number; holds k entries and what came in since the
+    """The k highest scores so far, ties by lower number; holds k entries and those added since the
     last cut.
     """
 
@@ -136,7 +134,7 @@ class Best:
         self.held = 0
 
     def add(self, numbers: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> None:
-        """Takes in passages with higher numbers than all before."""
+        """Adds passages with higher numbers than all before."""
         # one that only equals the lowest kept score has lost to a lower number
         above = scores > self.floor
         self.numbers.append(numbers[above])

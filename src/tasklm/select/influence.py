@@ -1,10 +1,10 @@
 """Influence selection (ISS, arXiv 2305.12816): the passages that most help the task, chosen from
 the scores of candidates.
 
-What a score is, is the business of the function that gives it (`influence/scores.py`: products of
-gradients). Here they are stored, block by block, so that a killed run goes on and another share
-costs nothing, and the passages are chosen: for every task batch its k best candidates, with the k
-whose union has the wanted size.
+The scores are computed elsewhere (`influence/scores.py`: products of gradients). Here they are
+stored block by block, so that a killed run continues and another share costs nothing, and the
+passages are chosen: for every task batch its k best candidates, with the k whose union has the
+wanted size.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def score_blocks(
     bar: Bar,
     block: int = BLOCK,
 ) -> None:
-    """Computes and writes the blocks that are not there yet; of several processes (`part`: number,
-    count) each takes its own.
+    """Computes and writes the missing blocks; of several processes (`part`: number, count) each
+    does its own.
 
-    `sizes` says how much work the unit at each place is, and `scores_of(start, stop)` gives the
-    scores (units, task batches) of some places. A block is written as a whole
-    under its name, so that it is done exactly when its file is there.
+    `sizes` is the amount of work of each unit, and `scores_of(start, stop)` returns the scores
+    (units, task batches) of a range. A block is written atomically, so it is done exactly when its
+    file exists.
     """
     number, processes = part
     for start in range(number * block, len(sizes), processes * block):
@@ -59,9 +59,7 @@ def score_blocks(
                     "Lower --train.learning_rate or --select.influence_steps, "
                     "or use --hardware.precision fp32."
                 )
-                raise TrainingError(
-                    f"the scoring model gives gradients that are not finite numbers. {remedy}"
-                )
+                raise TrainingError(f"the gradients of the scoring model are not finite. {remedy}")
             content = io.BytesIO()
             by_task = np.ascontiguousarray(scores.T)  # a task batch's scores lie together
             np.save(content, by_task, allow_pickle=False)
@@ -70,7 +68,7 @@ def score_blocks(
 
 
 def finish_scores(folder: Path, order: Ints, tasks: int, block: int = BLOCK) -> None:
-    """Writes what the blocks belong to, when all are there."""
+    """Writes the description of the blocks once all exist."""
     np.save(folder / "order.npy", order.astype(np.int64), allow_pickle=False)
     write_json(
         folder / "scores.json",
@@ -169,15 +167,15 @@ def choose(
     """The chosen candidates, best first, and k: the union of the k best of every task batch has the
     wanted size.
 
-    Of those that only the k-th places ask for, the ones with the highest scores are taken, so that
-    it is exact: share · candidates, rounded. `together` candidates are one unit, `task_together`
+    Of those that are only at rank k, the ones with the highest scores are taken, so that the size
+    is exact: share · candidates, rounded. `together` candidates are one unit, `task_together`
     examples one task batch. Memory: about 1.5 KB per unit.
     """
     if scores.units != -(-candidates // together) or scores.tasks != -(-examples // task_together):
         scored = f"{scores.units} units and {scores.tasks} task batches"
         raise ValueError(
-            f"the scores are of {scored}, "
-            f"which {candidates} candidates and {examples} examples do not make"
+            f"the scores have {scored}, "
+            f"which does not match {candidates} candidates and {examples} examples"
         )
     best = _best_of(scores)
     wanted = max(1, round(share * candidates))
@@ -236,5 +234,5 @@ class CandidateTexts:
         return str(self._texts[self._place[i]])
 
     def source(self, i: int, /) -> str:
-        """Where it comes from."""
+        """Its source."""
         return str(self._sources[self._place[i]])

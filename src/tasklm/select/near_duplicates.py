@@ -1,11 +1,11 @@
-"""Near copies left out of a selection, so that it is not ten versions of one page.
+"""Removes near copies from a selection, so that it does not contain ten versions of one page.
 
 Two passages are compared by the Jaccard similarity of their sets of runs of three words (a shorter
-passage is one run). Copies are looked for among the passages kept so far by MinHash and banded hash
-tables; what is found is compared by the whole sets, so nothing is left out by mistake. A pair at
-exactly the threshold shares no band at most once in 1000 times (at 0.8, with 25 bands of 5 hashes:
-once in 20,000), or is passed over, once in 10,000 times, because its signatures agree too rarely; a
-more similar pair is missed less often.
+passage is one run). Copies are searched among the passages kept so far by MinHash and banded hash
+tables; matches are compared by the whole sets, so nothing is left out by mistake. A pair at exactly
+the threshold shares no band at most once in 1000 times (at 0.8, with 25 bands of 5 hashes: once in
+20,000), or is missed, once in 10,000 times, because its signatures agree too rarely; a more similar
+pair is missed less often.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from tasklm.tracking import Tracker
 RUN_WORDS = 3
 _READ_AT_ONCE = 1024
 _REMEMBERED = 4096  # sets of runs of kept passages, for those with many copies
-# suspects compared as whole sets, those that agree most first; more of them only where pages have a
-# common form
+# suspects compared as whole sets, best matches first; there are more only if pages share a template
 _COMPARED = 64
 
 
 def without_near_duplicates(
     chosen: Chosen, store: Passages, threshold: float, passages: int | None, tracker: Tracker
 ) -> Chosen:
-    """The chosen passages, best first, less those whose similarity to a better kept one is
+    """The chosen passages, best first, without those whose similarity to a better kept one is
     `threshold` or more.
 
     Stops when `passages` are kept; threshold 0 leaves nothing out. Memory: about 500 bytes per
     passage to keep (at 0.8).
     """
     if not 0 <= threshold <= 1:
-        raise ValueError(f"a similarity lies between 0 and 1, not at {threshold}")
+        raise ValueError(f"a similarity must be between 0 and 1, not {threshold}")
     most = len(chosen.passages[:passages])
     if threshold == 0:
         return _rows(chosen, np.arange(most))
@@ -148,8 +147,8 @@ class _Kept:
         return _Batch(runs, ends, values, keys)
 
     def take(self, store: Passages, chosen: Ints, batch: _Batch, position: int) -> int:
-        """Keeps those of the batch that are no copies; returns how many it looked at before there
-        were enough.
+        """Keeps the passages of the batch that are not copies; returns how many were examined
+        before there were enough.
         """
         runs, ends, values, keys = batch
         at = 0
@@ -237,9 +236,7 @@ def walk(
     kept, suspects found).
     """
     while at < ends.size and count < table.positions.size:
-        if ends[at] > (
-            ends[at - 1] if at > 0 else 0
-        ):  # a passage without words is a copy of nothing
+        if ends[at] > (ends[at - 1] if at > 0 else 0):  # a passage without words is not a copy
             suspects = find_alike(table, position + at + 1, values[at], keys[at], needed, alike)
             if suspects > 0:
                 return at, count, suspects

@@ -1,6 +1,4 @@
-"""Random selection, the control: a uniform sample without replacement from the passages that may be
-used.
-"""
+"""Random selection, the control: a uniform sample of the allowed passages without replacement."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _DRAWN_AT_ONCE = 1 << 20
 class RandomSelector(Selector):
     """Gives every passage a seeded random score and takes the highest.
 
-    The score of a passage depends on the seed and its number alone, so a smaller sample is the
+    The score of a passage depends only on the seed and its number, so a smaller sample is the
     beginning of a larger one, and banning a passage changes nothing for the others.
     """
 
@@ -32,7 +30,7 @@ class RandomSelector(Selector):
         self.seed = settings.seed
 
     def fit(self, texts: Sequence[str], labels: Sequence[str]) -> None:
-        """Does nothing: the sample does not depend on the task."""
+        """Nothing to fit: the sample does not depend on the task."""
 
     def score(
         self,
@@ -56,7 +54,7 @@ class RandomSelector(Selector):
         return Ranking(np.array([0, len(passages)], np.int64), passages, scores)
 
     def choose(self, ranking: Ranking, passages: int | None) -> Chosen:
-        """The first `passages` of the random order; no task example asked for them."""
+        """The first `passages` of the random order; no task example retrieved them."""
         chosen = union(ranking, passages)
         chosen.matched_offsets = np.zeros_like(chosen.matched_offsets)
         chosen.matched_queries = np.empty(0, np.int32)

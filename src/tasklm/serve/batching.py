@@ -20,7 +20,7 @@ Output = TypeVar("Output")
 
 
 class QueueFull(Exception):
-    """As many inputs wait as may wait."""
+    """The queue of inputs is full."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class _Job(Generic[Input, Output]):
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How many threads work, how large batches get, and how long and how many inputs wait."""
+    """The number of threads, the size of batches, and the limits of the queue."""
 
     workers: int  # threads
     most: int  # inputs of a batch
     window: float  # seconds in which the inputs of a batch are collected
-    waiting: int  # inputs that may wait in all
+    waiting: int  # inputs that may wait in total
 
 
 class Batcher(Generic[Input, Output]):
     """Collects inputs until a batch is full or has waited long enough, and answers them together.
 
-    `answer` gives one answer per input. `counted` is told the size of every batch that was
-    answered, `started` runs first in each thread.
+    `answer` returns one answer per input. `counted` receives the size of every answered batch,
+    `started` runs first in each thread.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Batcher(Generic[Input, Output]):
         self.waiting = 0  # inputs
 
     async def answers(self, inputs: Sequence[Input]) -> list[Output]:
-        """The answers of a request's inputs; raises QueueFull, and what `answer` raises."""
+        """The answers to a request's inputs; raises QueueFull, and whatever `answer` raises."""
         if self.waiting and self.waiting + len(inputs) > self._limits.waiting:
             raise QueueFull
         loop = asyncio.get_running_loop()
         parts: list[asyncio.Future[list[Output]]] = []
         now = loop.time()
-        # a request by itself keeps all workers busy
+        # a single request can use all workers
         share = -(-len(inputs) // self._limits.workers)
         size = max(1, min(self._limits.most, share))
         for start in range(0, len(inputs), size):
@@ -94,7 +94,7 @@ class Batcher(Generic[Input, Output]):
         return answers
 
     async def close(self) -> None:
-        """When all that was taken is answered and the threads have ended."""
+        """Waits until all accepted inputs are answered and the threads have ended."""
         self._forget_given_up()
         while self._jobs or self._running:
             pending: list[asyncio.Future[Any]] = list(self._running)
@@ -103,14 +103,14 @@ class Batcher(Generic[Input, Output]):
         self._pool.shutdown()
 
     def _forget_given_up(self) -> None:
-        """Drops jobs for whose answers nobody waits any more."""
+        """Drops jobs whose clients have gone."""
         self._jobs = deque(job for job in self._jobs if not job.answers.done())
         self.waiting = sum(len(job.inputs) for job in self._jobs)
 
     def _hand_over(self) -> None:
-        """Gives free workers their batches, once these are full or have waited long enough."""
+        """Hands batches to free workers once they are full or have waited long enough."""
         loop = asyncio.get_running_loop()
-        # when the last that was handed over had arrived: the parts of a request go together
+        # when the last dispatched job arrived: the parts of a request stay together
         handed = -1.0
         while self._free and self._jobs:
             arrived = self._jobs[0].arrived
@@ -145,11 +145,11 @@ class Batcher(Generic[Input, Output]):
         return jobs
 
     def _answered(self, jobs: Sequence[_Job[Input, Output]]) -> list[list[Output] | Exception]:
-        """The answers of each job, or what went wrong with it, which does not fail the others."""
+        """The answers of each job, or its error, which does not affect the others."""
         inputs = list(chain.from_iterable(job.inputs for job in jobs))
         try:
             answers = iter([answer for _, answer in zip(inputs, self._answer(inputs), strict=True)])
-        # panics of Rust libraries are no Exception; whatever comes, no request may wait for ever
+        # panics of Rust libraries are not Exceptions; no request may ever wait forever
         except BaseException as error:
             if len(jobs) > 1:
                 return list(chain.from_iterable(self._answered([job]) for job in jobs))

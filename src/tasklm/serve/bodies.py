@@ -1,4 +1,4 @@
-"""What the bodies of requests must be: their checks, and the same as JSON schemas."""
+"""The format of request bodies: their checks, and the same as JSON schemas."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ USUAL_TOP = 5
 
 @dataclass(frozen=True)
 class Forms:
-    """What an input of a task may be beside a row, which it may always be."""
+    """The forms that an input of a task may have; a row is always possible."""
 
     text: bool
     pair: bool
-    needs: str  # why a text is not enough; "" where it is
+    needs: str  # why a text is not enough; "" if it is
 
     @property
     def words(self) -> str:
-        """The forms in words."""
+        """The forms as text."""
         texts = ["a text"] * self.text + ["a list of two texts"] * self.pair
         row = "an object with the columns of the training data"
         if not texts:
@@ -44,12 +44,12 @@ class Forms:
 
     @property
     def examples(self) -> list[Any]:
-        """Inputs of these forms; none of rows, whose columns are the task's."""
+        """Example inputs of these forms, except rows, whose columns depend on the task."""
         return ["a text"] * self.text + [["one text", "another"]] * self.pair
 
 
 def forms_of(task: Task) -> Forms:
-    """The forms that a task takes."""
+    """The forms that a task accepts."""
     try:
         task.asked("")
     except DataError as error:
@@ -58,7 +58,7 @@ def forms_of(task: Task) -> Forms:
 
 
 def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
-    """The schema of what is to be predicted."""
+    """The schema of a request for predictions."""
     one = _input_schema(limits, forms)
     inputs = {
         "type": "array",
@@ -70,13 +70,13 @@ def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
 
 
 def explain_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
-    """The schema of what is to be explained."""
+    """The schema of a request for an explanation."""
     top = {
         "type": "integer",
         "minimum": 1,
         "maximum": MOST_TOP,
         "default": USUAL_TOP,
-        "description": "Training examples, and passages, to show on each side at most.",
+        "description": "Maximum number of training examples, and of passages, on each side.",
     }
     schema = _object({"input": _input_schema(limits, forms), "top": top}, ["input"])
     if forms.examples:
@@ -85,26 +85,30 @@ def explain_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
 
 
 def problems_of_inputs(limits: Limits, forms: Forms) -> str:
-    """What the checks of inputs refuse, in words."""
+    """What the checks of inputs refuse, as text."""
     too_long = f"that has more than {limits.characters:,} characters in all"
     columns = "whose columns are not those of the task"
     return f"an input that is not {forms.words}, {too_long}, or {columns}"
 
 
 def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
-    """The inputs of a request; raises Refused where the body is not what `predict_schema` says."""
+    """The inputs of a request; raises Refused if the body does not match `predict_schema`."""
     values = _json_object(body, {"inputs"}, "inputs")
     inputs = values["inputs"]
     if not isinstance(inputs, list):
         raise Refused(422, f"inputs is {_name(inputs)}, not a list.")
     if len(inputs) > limits.inputs:
-        problem = f"There are {len(inputs):,} inputs; a request may have {limits.inputs:,}."
+        problem = (
+            f"There are {len(inputs):,} inputs; at most {limits.inputs:,} are allowed per request."
+        )
         raise Refused(422, f"{problem} Send several requests.")
     return [_input(one, f"inputs[{place}]", limits, forms) for place, one in enumerate(inputs)]
 
 
 def explain_input(body: bytes, limits: Limits, forms: Forms) -> tuple[Input, int]:
-    """The input to explain and by how many texts; raises Refused as `explain_schema` says."""
+    """The input to explain and the number of texts; raises Refused if the body does not match
+    `explain_schema`.
+    """
     values = _json_object(body, {"input", "top"}, "input")
     top = values.get("top", USUAL_TOP)
     if type(top) is not int or not 1 <= top <= MOST_TOP:
@@ -149,17 +153,17 @@ def _json_object(body: bytes, known: set[str], required: str) -> dict[str, Any]:
         raise Refused(422, f"The body is {_name(values)}, not an object.")
     if strange := sorted(values.keys() - known):
         names = " and ".join(sorted(known))
-        raise Refused(422, f"{strange[0][:40]!r} is not known here; there is {names}.")
+        raise Refused(422, f"{strange[0][:40]!r} is not a known name; use {names}.")
     if required not in values:
         raise Refused(422, f"{required} is missing.")
     return values
 
 
 def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
-    """An input that has the form of one; its columns are checked by the task's reader."""
+    """An input of a valid form; the task's reader checks its columns."""
     is_list = forms.pair and isinstance(given, list)
     if is_list and (len(given) != 2 or not all(isinstance(text, str) for text in given)):
-        raise Refused(422, f"{where} is a list, but not of two texts. Give {forms.words}.")
+        raise Refused(422, f"{where} is not a list of two texts. Give {forms.words}.")
     is_text = forms.text and isinstance(given, str)
     if not (is_list or is_text or isinstance(given, dict)):
         needs = f": {forms.needs}" if forms.needs else ""
@@ -167,12 +171,14 @@ def _input(given: Any, where: str, limits: Limits, forms: Forms) -> Input:
     one: Input = given
     count = characters(one)
     if count > limits.characters:
-        raise Refused(422, f"{where} has {count:,} characters; {limits.characters:,} are allowed.")
+        raise Refused(
+            422, f"{where} has {count:,} characters; at most {limits.characters:,} are allowed."
+        )
     return one
 
 
 def characters(value: Any) -> int:
-    """The characters of all texts in a value, and of columns' names; other values count as one."""
+    """The characters of all texts and column names in a value; other values count as one."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""How many connections there may be, and which of them makes room for another."""
+"""The limits of connections, and which one is closed to admit another."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Protocol
 
 MOST = 1000  # connections in all …
 MOST_OF_ONE = MOST // 2  # … and of one address
-RESERVE = 64  # connections above these, in which only /health is answered
-OTHER_FILES = 256  # that a service has open: the model's, libraries', pipes
+RESERVE = 64  # further connections, which only get /health
+OTHER_FILES = 256  # open files of a service: the model's, libraries', pipes
 
 
 class Connection(Protocol):
-    """A connection, as far as it matters here."""
+    """A connection, reduced to what matters here."""
 
     address: str
 
@@ -29,7 +29,7 @@ class Connection(Protocol):
 
 
 class Place(Enum):
-    """Where a new connection is taken."""
+    """Where a new connection is admitted."""
 
     USUAL = auto()
     RESERVE = auto()  # it may ask for /health
@@ -38,21 +38,21 @@ class Place(Enum):
 
 @dataclass(frozen=True)
 class Room:
-    """The most connections that are taken at a time."""
+    """The maximum number of simultaneous connections."""
 
     of_one: int = MOST_OF_ONE  # address
     in_all: int = MOST
     reserve: int = RESERVE
 
 
-Group = dict[Connection, None]  # in the order in which they were taken, or answered
+Group = dict[Connection, None]  # in the order in which they were accepted or answered
 
 
 class Connections:
     """The connections of a service by address.
 
-    Where there are too many, the one that has waited longest for its request is cut off: a client
-    that opens many and sends little pushes out its own connections, and nobody else's.
+    When there are too many, the one that has waited longest for its request is closed: a client
+    that opens many and sends little loses its own connections, and nobody else's.
     """
 
     def __init__(self, room: Room) -> None:
@@ -62,7 +62,7 @@ class Connections:
         self._count = 0  # of the usual ones
 
     def take(self, connection: Connection) -> Place:
-        """Takes a connection, and says where."""
+        """Admits a connection and returns where."""
         own = self._usual.get(connection.address, {})
         if len(own) >= self.room.of_one:
             free = self._make_room([own])
@@ -78,7 +78,7 @@ class Connections:
         return Place.NOWHERE
 
     def answered(self, connection: Connection) -> None:
-        """Notes that a connection waits for its next request from now on."""
+        """Records that a connection now waits for its next request."""
         own = self._usual.get(connection.address, {})
         if connection in own:
             del own[connection]
@@ -98,7 +98,9 @@ class Connections:
         return sorted(self._usual.values(), key=len, reverse=True)
 
     def _make_room(self, groups: Iterable[Group]) -> bool:
-        """Cuts off the longest waiting connection of the first group with one; False for none."""
+        """Closes the longest-waiting connection of the first group that has one; False
+        if none has.
+        """
         for group in groups:
             waiting = next((connection for connection in group if connection.waits), None)
             if waiting is not None:
@@ -109,7 +111,9 @@ class Connections:
 
 
 def group_of(address: str) -> str:
-    """What counts as one address: of IPv6 the first half, since a machine has all of the second."""
+    """What counts as one address: for IPv6 the first half, because a machine owns all of the
+    second.
+    """
     try:
         number = ipaddress.ip_address(address)
     except ValueError:
@@ -120,7 +124,9 @@ def group_of(address: str) -> str:
 
 
 def room_for(of_one: int) -> Room:
-    """The room of this process, once it may open the files it needs, or as many as allowed."""
+    """The connection limits of this process, after raising its limit of open files as far as
+    allowed.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MOST + RESERVE + OTHER_FILES
     if hard != resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""What the service says about itself: its OpenAPI document, and what the task takes."""
+"""The service's self-description: its OpenAPI document, and the inputs of the task."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PROBLEMS = {
     400: "The body is not valid JSON.",
     401: "The token is missing or wrong.",
     404: (
-        "There is nothing to explain with: the service has not what the model was trained on, "
-        "or its kind cannot be explained."
+        "Explanations are not available: the training data is missing, or the kind of task "
+        "cannot be explained."
     ),
-    408: "The body did not come in time.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is not sent as application/json.",
-    421: "The service is asked for by a name that is not allowed.",
+    421: "The host name of the request is not allowed.",
     503: (
-        "Too many inputs wait, or connections are open, or the explanation took too long; "
-        "try again after the seconds in Retry-After."
+        "Too many waiting inputs or open connections, or the explanation took too long; try "
+        "again after the seconds in Retry-After."
     ),
 }
 OF_BODIES = (400, 401, 408, 413, 415, 421, 503)
@@ -39,7 +39,7 @@ DETAIL: Schema = {
 
 
 class DescribedApp(FastAPI):
-    """An application whose OpenAPI document names the bearer token, where one is asked for."""
+    """An application whose OpenAPI document names the bearer token, if one is required."""
 
     asks_for_token = False
 
@@ -67,7 +67,7 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
     wrong = f"more than {limits.inputs:,} inputs, {problems_of_inputs(limits, forms)}"
     return {
         "summary": "Predict",
-        "description": "The answer of the model for each text, pair of texts or row.",
+        "description": "The prediction for each text, pair of texts or row.",
         "openapi_extra": _body(predict_schema(limits, forms)),
         "responses": {
             200: _json("The answers.", schema),
@@ -79,14 +79,15 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
 
 def explain_operation(limits: Limits, forms: Forms) -> Schema:
     """The arguments of FastAPI's route for explanations."""
-    top = f"`top` that is no whole number from 1 to {MOST_TOP}"
+    top = f"`top` that is not a whole number from 1 to {MOST_TOP}"
     inputs = problems_of_inputs(limits, forms)
     wrong = f"{top}, {inputs}, or a text that is longer than a row of the model"
     explained = {"model": Explanation, "description": "The prediction and its reasons."}
     return {
         "summary": "Explain",
         "description": (
-            "A prediction, with the training examples and passages that pushed for and against it."
+            "A prediction, with the training examples and passages that support it and speak "
+            "against it."
         ),
         "openapi_extra": _body(explain_schema(limits, forms)),
         "responses": {
@@ -98,13 +99,13 @@ def explain_operation(limits: Limits, forms: Forms) -> Schema:
 
 
 def task_operation() -> Schema:
-    """The arguments of FastAPI's route for what the task takes."""
+    """The arguments of FastAPI's route for the description of the task."""
     description = (
-        "The kind of task, its labels, whether a text or a pair of texts is enough to ask, "
-        "and the limits of a request."
+        "The kind of task, its labels, whether a text or a pair of texts is enough as input, and "
+        "the limits of a request."
     )
     return {
-        "summary": "What the task takes",
+        "summary": "The task and its inputs",
         "responses": {200: _json(description, {"type": "object"}), **_problems((401, 421))},
     }
 
@@ -116,22 +117,24 @@ def health_operation() -> Schema:
         "properties": {"status": {"enum": ["ok", "stopping"]}},
         "required": ["status"],
     }
-    stopping = "The service finishes what it has taken and ends."
+    stopping = "The service is finishing accepted requests before it stops."
     responses = {200: _json("It does.", state), 503: _json(stopping, state), **_problems((421,))}
-    return {"summary": "Whether the service takes requests", "responses": responses}
+    return {"summary": "Whether the service accepts requests", "responses": responses}
 
 
 def metrics_operation() -> Schema:
-    """The arguments of FastAPI's route for the counts."""
+    """The arguments of FastAPI's route for the metrics."""
     text = {
-        "description": "Counts in Prometheus' text format.",
+        "description": "Metrics in Prometheus' text format.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
-    return {"summary": "Counts for Prometheus", "responses": {200: text, **_problems((401, 421))}}
+    return {"summary": "Metrics for Prometheus", "responses": {200: text, **_problems((401, 421))}}
 
 
 def what_it_takes(task: Task, texts: int | None, explains: bool, limits: Limits) -> Schema:
-    """What a page must know to ask; `texts`: how many a training example has, where known."""
+    """What a page needs to know to build a request; `texts`: how many a training example has, if
+    known.
+    """
     about = {"kind": task.kind, "labels": task.labels, **asdict(forms_of(task)), "texts": texts}
     return {**about, "explains": explains, "limits": asdict(limits)}
 
@@ -141,10 +144,10 @@ def _problems(statuses: Iterable[int]) -> dict[int | str, Schema]:
 
 
 def _not_what_is_asked_for(wrong: str) -> Schema:
-    """What 422 says: the checks of `bodies`, and those of the task's reader."""
-    problems = f"no object, a name that is not known or missing, {wrong}"
-    detail = "`detail` says which input is wrong, and why"
-    return _json(f"JSON, but not what is asked for: {problems}; {detail}.", DETAIL)
+    """The description of status 422: the checks of `bodies`, and those of the task's reader."""
+    problems = f"not an object, an unknown or missing name, {wrong}"
+    detail = "`detail` names the input and the problem"
+    return _json(f"Valid JSON, but not a valid request: {problems}; {detail}.", DETAIL)
 
 
 def _json(description: str, schema: Schema) -> Schema:

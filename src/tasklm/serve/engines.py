@@ -1,4 +1,4 @@
-"""What computes the answers: PyTorch, or onnxruntime where it can."""
+"""The engine that computes the answers: PyTorch, or onnxruntime where possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDED = ("onnx", "onnxruntime", "onnxscript")
 
 @dataclass(frozen=True)
 class Engine:
-    """A loaded model, and by what it is computed and why."""
+    """A loaded model, its engine, and why that engine was chosen."""
 
     predictor: Predictor
     name: str
@@ -29,22 +29,22 @@ class Engine:
 
 
 def open_engine(folder: Path, choice: str, threads: int, data: Data, scratch: Path) -> Engine:
-    """The model of a folder on the chosen engine; `scratch` takes the ONNX file it may need."""
+    """The model of a folder on the chosen engine; `scratch` holds the ONNX file it may need."""
     if choice not in ENGINES:
         raise RecipeError([f"--engine {choice}: choose from {', '.join(ENGINES)}"])
     hardware = Hardware(precision="fp32", threads=threads)
     if is_export(folder):
         if choice == "torch":
-            problem = f"{folder} holds an ONNX file, which PyTorch does not run"
+            problem = f"{folder} contains an ONNX file, which PyTorch cannot run"
             raise RunError(f"{problem}. Give the folder 'model' of the run.")
-        return Engine(Predictor(folder, hardware, data), "onnx", "the folder holds an ONNX file")
+        return Engine(Predictor(folder, hardware, data), "onnx", "the folder contains an ONNX file")
     if choice == "onnx":
-        return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "asked for")
+        return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "as requested")
     if choice == "torch":
-        return Engine(Predictor(folder, hardware, data), "torch", "asked for")
+        return Engine(Predictor(folder, hardware, data), "torch", "as requested")
     why = _against_onnx()
     if not why:
-        # kinds, ensembles and graphs that cannot be exported; the terminal says so
+        # kinds, ensembles and graphs that cannot be exported; shown on the terminal
         try:
             predictor = Predictor(as_onnx(folder, scratch), hardware, data)
             return Engine(predictor, "onnx", "onnxruntime is installed")
@@ -56,7 +56,7 @@ def open_engine(folder: Path, choice: str, threads: int, data: Data, scratch: Pa
 
 
 def _against_onnx() -> str:
-    """What speaks against onnxruntime on this machine, "" for nothing."""
+    """The reason against onnxruntime on this machine, "" for none."""
     if torch.cuda.is_available():
         return "there is a GPU"
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]

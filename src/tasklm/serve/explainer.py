@@ -1,4 +1,4 @@
-"""A finished run, ready to say why: a text in, its label and what pushed for and against it out."""
+"""Explains predictions of a finished run by its training examples and selected passages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tasklm.tasks.examples import Example
 
 
 def run_of(where: Path) -> Path:
-    """The run folder that is meant, by itself or by the folder `model` or `ensemble` in it."""
+    """The run folder given by itself or by the folder `model` or `ensemble` in it."""
     finished = "Give the folder of a finished run, such as runs/first"
     if where.is_file():
-        raise RunError(f"{where} is a file. {finished}; tasklm fit makes one.")
+        raise RunError(f"{where} is a file. {finished}; tasklm fit creates one.")
     if not where.is_dir():
         raise RunError(
             f"there is no folder {where}. Give the folder of a "
-            f"finished run, such as runs/first; tasklm fit makes one."
+            f"finished run, such as runs/first; tasklm fit creates one."
         )
     run = find_run(where)
     if run is not None and (run / MODEL / "config.json").exists():
@@ -35,14 +35,14 @@ def run_of(where: Path) -> Path:
     if is_run(where):
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     if (where / "config.json").exists():
-        problem = f"{where} is a model by itself: what it was trained on stands in its run folder"
+        problem = f"{where} is only a model: its training data is recorded in its run folder"
         remedy = "Give the folder of the run, such as runs/first, with recipe.toml and model/ in it"
         raise RunError(f"{problem}. {remedy}.")
     raise RunError(f"{where} is not a run folder (no recipe.toml). {finished}.")
 
 
 def model_of(run: Path) -> Predictor:
-    """The model of a run, on as many threads as its recipe asks for."""
+    """The model of a run, on as many threads as its recipe sets."""
     return Predictor(
         run / MODEL,
         Hardware(precision="fp32", threads=recipe_of(run).hardware.threads),
@@ -55,11 +55,11 @@ def training_examples(run: Path, task: Task) -> list[Example]:
 
 
 class TooSlow(Exception):
-    """An explanation that was not done when it had to be."""
+    """An explanation that took longer than its deadline."""
 
 
 class Explainer:
-    """Holds the model of a run, its training examples and, where it has one, that of stage 1."""
+    """The model of a run with its training examples and, if there is one, the model of stage 1."""
 
     _deadline = math.inf
 
@@ -75,20 +75,22 @@ class Explainer:
         if recipe.uses_corpus and (self.run / SELECTED).exists():  # trained on selected text
             self.passages = PassageSide(self.run, model.task, model.machine.device)
             encoders.append(self.passages.gradients.encoder)
-        for encoder in encoders:  # each of the many batches of an explanation passes through one
+        for encoder in encoders:  # every batch of an explanation passes through one
             encoder.register_forward_pre_hook(self._check_the_clock)
 
     def explain(self, given: str, top: int = 5) -> Explanation:
         """Explains the prediction for a text, or a JSON object with the columns of train.
 
-        There are at most `top` texts on each side.
+        At most `top` texts are listed on each side.
         """
         return self.explain_example(example_of(given, self.examples.task, self.data), top)
 
     def explain_example(
         self, example: Example, top: int = 5, deadline: float = math.inf
     ) -> Explanation:
-        """As `explain` for an example; raises TooSlow after `deadline` of the monotonic clock."""
+        """Like `explain`, for an example; raises TooSlow after `deadline` of the
+        monotonic clock.
+        """
         self._deadline = deadline
         text = example.text
         predicted, (answer,) = self.examples.predicted([example])

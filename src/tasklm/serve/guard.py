@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-IN_RESERVE = "in_reserve"  # state of a request on a connection that is one too many
+IN_RESERVE = "in_reserve"  # state of a request on a connection beyond the limit
 HEALTH = "/health"
 RETRY_SECONDS = 1
 HEADERS = (
@@ -45,7 +45,7 @@ HEADERS = (
 
 @dataclass
 class Lifecycle:
-    """Whether the service has been asked to stop, and whether requests were given up then."""
+    """Whether the service was told to stop, and whether requests were abandoned."""
 
     stopping: bool = False
     gave_up: bool = False
@@ -53,21 +53,20 @@ class Lifecycle:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask for what.
+    """The access rules.
 
-    `hosts`: names under which the service may be asked; none: under all. Without this check a page
-    from elsewhere whose name is made to point to this machine (DNS rebinding) could ask a service
-    that has no token.
+    `hosts`: accepted host names; none: all. Without this check a foreign page whose name points to
+    this machine (DNS rebinding) could use a service that has no token.
     """
 
     token: str | None
     hosts: Collection[str]
-    known: Collection[str]  # paths that are counted by their names
-    open_paths: Collection[str]  # those that need no token
+    known: Collection[str]  # paths counted by name
+    open_paths: Collection[str]  # paths that need no token
 
 
 class Guard:
-    """An application around another, which checks who asks and counts requests."""
+    """An application around another one, which checks access and counts requests."""
 
     def __init__(
         self, app: Application, metrics: Metrics, lifecycle: Lifecycle, access: Access
@@ -94,7 +93,8 @@ class Guard:
                 status = message["status"]
                 headers = [*message.get("headers", ()), *HEADERS]
                 if self._lifecycle.stopping or one_too_many:
-                    # so that the client sends no other request on a connection about to be closed
+                    # so that the client sends no further request on a connection that is about to
+                    # close
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
             await send(message)
@@ -112,15 +112,15 @@ class Guard:
             self._metrics.request(path, status, time.perf_counter() - begin)
 
     def _refusal(self, scope: Mapping[str, Any], one_too_many: bool) -> JSONResponse | None:
-        """The answer to a request that is refused; None for one that may be answered."""
+        """The response to a refused request; None for an accepted one."""
         if one_too_many and scope["path"] != HEALTH:
-            problem = "There are too many connections. Try again soon."
+            problem = "Too many connections. Try again soon."
             return _problem(503, problem, {"Retry-After": str(RETRY_SECONDS)})
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         if self._hosts and _name(host) not in self._hosts:
-            allow = "tasklm serve --allow-host NAME allows it"
-            return _problem(421, f"The service is not asked for by this name; {allow}.")
+            allow = "allow it with tasklm serve --allow-host NAME"
+            return _problem(421, f"This host name is not allowed; {allow}.")
         if scope["path"] in self._open or self._may(headers.get(b"authorization", b"")):
             return None
         problem = "A token is needed: send the header Authorization: Bearer TOKEN."

@@ -21,7 +21,7 @@ from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES
 
-MOST_NAMES = 10_000  # of files beside a path, among which a mistyped one is looked for
+MOST_NAMES = 10_000  # of files beside a path that are searched for a mistyped one
 # a text, a pair of texts, a row, or an example
 Input = str | Sequence[str] | Mapping[str, Any] | Example
 
@@ -29,8 +29,8 @@ Input = str | Sequence[str] | Mapping[str, Any] | Example
 def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[Example]:
     """Yields the examples of standard input for "-", of a file if there is one, else of a text.
 
-    What looks like the path of a file that is not there raises a DataError: it is mistyped more
-    often than it is a text.
+    A text that looks like the path of a missing file raises a DataError: it is more likely a typo
+    than a text.
     """
     if what == "-":
         for line in _lines(stdin):
@@ -49,7 +49,7 @@ def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[
 
 
 def example_of(text: str, task: Task, data: Data) -> Example:
-    """The example that a text asks about; a JSON object is a row with the columns of train."""
+    """The example of a text; a JSON object is a row with the columns of train."""
     text = whole_text(text)
     row = _json_object(text)
     if row is None:
@@ -58,7 +58,7 @@ def example_of(text: str, task: Task, data: Data) -> Example:
 
 
 def example_from(given: Input, task: Task, data: Data) -> Example:
-    """The example that a program asks about; a text is never read as JSON."""
+    """The example that a program passes in; a text is never read as JSON."""
     if isinstance(given, Example):
         return given
     if isinstance(given, Mapping):
@@ -67,7 +67,7 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
         return task.asked(whole_text(str(given)))
     if not task.pairs:
         raise DataError(
-            f"a pair of texts asks nothing of kind {task.kind}",
+            f"kind {task.kind} does not take a pair of texts",
             remedy="Give a text, or a row with the columns of train.",
         )
     if len(given) != 2:
@@ -82,32 +82,33 @@ def _row_file(row: Mapping[str, Any]) -> MemoryFile:
     """A table of JSON lines with one row: each kind knows how to read its rows from a table."""
     try:
         return MemoryFile.of("row.jsonl", json.dumps(dict(row), default=_plain).encode() + b"\n")
-    # a list that holds itself, a number of very many digits, odd keys
+    # a list that contains itself, a number with very many digits, odd keys
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(
-            f"the row cannot be read ({error})", remedy="Give texts, numbers and lists of these."
+            f"the row cannot be read ({error})",
+            remedy="Use only texts, numbers and lists of these.",
         ) from None
 
 
 def _of_row(row: Mapping[str, Any], task: Task, data: Data) -> Example:
     try:
         examples, _ = TASKS.get(task.kind).read(_row_file(row), data, labelled=False)
-    except DataError as error:  # without the name and the line of a file that does not exist
+    except DataError as error:  # drop the name and line of the virtual file
         raise DataError(error.problem, remedy=error.remedy) from None
     if len(examples) != 1:
         raise DataError(
-            f"the row asks {len(examples)} questions", remedy="Give a row for each question."
+            f"the row has {len(examples)} questions", remedy="Give one row per question."
         )
     return replace(examples[0], file="row")
 
 
 def _plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays as Python's."""
+    """Converts NumPy's numbers and arrays to Python's."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise DataError(
-        f"a row has a {type(value).__name__}, {value!r}",
-        remedy="Give texts, numbers and lists of these.",
+        f"a row contains a {type(value).__name__}, {value!r}",
+        remedy="Use only texts, numbers and lists of these.",
     )
 
 
@@ -129,13 +130,13 @@ def _is_file(what: str) -> bool:
 
 
 def refuse_path(what: str) -> None:
-    """Raises a DataError for what ends like a file's name, or has a / and no space."""
+    """Raises a DataError for a text that ends like a file name, or has a / and no space."""
     path = Path(what)
     file_like = kind_of(path) in (*PLAIN, *TABLES, *COLUMN_FILES, *CONLLU_FILES)
     path_like = "/" in what and not any(sign.isspace() for sign in what)
     if "\n" in what or not (file_like or path_like):
         return
-    by_pipe = "give it on standard input: echo TEXT | tasklm predict MODEL"
+    by_pipe = "pass it on standard input: echo TEXT | tasklm predict MODEL"
     remedy = f"Correct the path; if it is a text, {by_pipe}"
     if is_there(path):
         kind = "a folder" if path.is_dir() else "not a regular file"
@@ -167,6 +168,6 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
             problem = f"the line has more than {LONGEST_LINE:,} bytes"
         if problem:
             convert = "iconv -f WINDOWS-1252 -t UTF-8 FILE | tasklm predict MODEL"
-            remedy = f"Turn it into UTF-8 first: {convert}"
+            remedy = f"Convert it to UTF-8 first: {convert}"
             raise DataError(problem, file="standard input", line=number, remedy=remedy)
         yield text

@@ -1,4 +1,4 @@
-"""What a request may ask of the service, and the answers to those that ask for more."""
+"""The limits of a request, and the responses to requests that exceed them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 
 BODY_SECONDS = 10.0  # from the headers of a request to the end of its body
-# bytes of a body that is too large which are read and thrown away: the client gets to read why
+# bytes of an oversized body that are read and discarded, so that the client can read why
 DRAINED = 16 << 20
 MOST_TOP = 50  # texts on each side of an explanation
 CLOSE = {"Connection": "close"}
@@ -17,7 +17,7 @@ CLOSE = {"Connection": "close"}
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is taken; more is refused with a message."""
+    """The limits of the service; requests beyond them are refused with a message."""
 
     size: int = 1 << 20  # bytes of a request's body
     inputs: int = 128  # of a request
@@ -28,7 +28,7 @@ class Limits:
 
 
 class Refused(Exception):
-    """A request that is not answered, with the status and the reason."""
+    """A refused request, with the status and the reason."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -36,12 +36,12 @@ class Refused(Exception):
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body of a request; raises Refused where it is not JSON, too large, or late."""
+    """The body of a request; raises Refused if it is not JSON, too large, or late."""
     kind = request.headers.get("content-type", "").partition(";")[0]
     if kind.strip().lower() != "application/json":
         raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
     too_large = Refused(
-        413, f"The body has more than {limits.size:,} bytes. Send less at a time.", CLOSE
+        413, f"The body has more than {limits.size:,} bytes. Split it into several requests.", CLOSE
     )
     declared = request.headers.get("content-length", "")
     most = limits.size if "expect" in request.headers else DRAINED
@@ -59,7 +59,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                     raise too_large
     except TimeoutError:
         raise Refused(
-            408, f"The body did not come within {BODY_SECONDS:g} seconds.", CLOSE
+            408, f"The body did not arrive within {BODY_SECONDS:g} seconds.", CLOSE
         ) from None
     except ClientDisconnect:
         raise Refused(400, "The connection was closed before the end of the body.", CLOSE) from None

@@ -1,4 +1,4 @@
-"""What the service counts, as Prometheus reads it."""
+"""The counters of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Metrics:
         )
         self._seconds = Histogram(
             "tasklm_request_seconds",
-            "Time to the answer.",
+            "Time to answer a request.",
             ["path"],
             buckets=SECONDS,
             registry=self.registry,
         )
         self._batches = Histogram(
-            "tasklm_batch_inputs", "Inputs of a model batch.", buckets=SIZES, registry=self.registry
+            "tasklm_batch_inputs", "Inputs per model batch.", buckets=SIZES, registry=self.registry
         )
         self._answered = Counter(
-            "tasklm_inputs_answered", "Inputs that the model answered.", registry=self.registry
+            "tasklm_inputs_answered", "Inputs answered by the model.", registry=self.registry
         )
         self._waiting = Gauge(
-            "tasklm_inputs_waiting", "Inputs that wait for the model.", registry=self.registry
+            "tasklm_inputs_waiting", "Inputs waiting for the model.", registry=self.registry
         )
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -46,9 +46,9 @@ class Metrics:
         self._answered.inc(inputs)
 
     def watch(self, waiting: Callable[[], float]) -> None:
-        """Takes the function that says how many inputs wait."""
+        """Sets the function that counts the waiting inputs."""
         self._waiting.set_function(waiting)
 
     def text(self) -> bytes:
-        """All counts in Prometheus' text format."""
+        """All counters in Prometheus' text format."""
         return generate_latest(self.registry)

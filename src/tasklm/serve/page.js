@@ -1,6 +1,6 @@
 "use strict";
 
-// What is shown comes from texts of people: it is only ever set as text, never as HTML.
+// Shown texts come from users: they are only ever set as text, never as HTML.
 const at = (id) => document.getElementById(id);
 let token = "";
 let task = null;
@@ -29,7 +29,7 @@ async function ask(path, body) {
   const found = await response.json().catch(() => ({}));
   if (response.status === 401) {
     at("token-form").hidden = false;
-    at("of-all").hidden = true; // a link does not bring the token
+    at("of-all").hidden = true; // a link does not carry the token
   }
   if (!response.ok) throw new Error(found.detail || `The service answered with status ${response.status}.`);
   return found;
@@ -40,7 +40,7 @@ function tell(problem) {
   at("problem").hidden = !problem;
 }
 
-// The forms that an input may have, with how they are called: a text, two texts, or a row.
+// The forms that an input may have, with their names: a text, two texts, or a row.
 function formsOf(found) {
   const forms = [];
   if (found.text && found.texts !== 2) forms.push(["text", "a text"]);
@@ -137,7 +137,7 @@ function titleOf(answer) {
   if (answer.label !== undefined) return answer.label;
   if (answer.labels) return answer.labels.join(", ") || "no label";
   if (answer.option !== undefined) return answer.option;
-  if (answer.answer !== undefined) return answer.answerable ? answer.answer : "the text does not answer this";
+  if (answer.answer !== undefined) return answer.answerable ? answer.answer : "the text contains no answer";
   if (answer.score !== undefined) return answer.score.toPrecision(4);
   return "";
 }
@@ -172,7 +172,7 @@ function marked(text, shared) {
 
 function showSide(box, pushes, kind, label) {
   for (const [side, word] of [[pushes.pushed_for, "for"], [pushes.pushed_against, "against"]]) {
-    box.append(made("h3", `${kind} that pushed ${word} ${label}`));
+    box.append(made("h3", `${kind} that ${word === "for" ? "support" : "speak against"} ${label}`));
     if (!side.length) {
       box.append(made("p", "none", "quiet"));
       continue;

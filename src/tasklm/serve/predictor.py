@@ -1,4 +1,4 @@
-"""A trained model, or several together, ready to answer: texts in, labels and probabilities out."""
+"""A trained model or an ensemble, ready to predict: texts in, labels and probabilities out."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ AT_ONCE = 1024  # texts held in memory at a time
 
 
 class Predictor:
-    """Holds the model of a folder, or the ONNX file of an export, which runs on the CPU.
+    """The model of a folder, or the ONNX file of an export, which runs on the CPU.
 
-    `data` names the columns of rows, where they have not the usual names; an export knows those
-    that its recipe set.
+    `data` names the columns of rows if they differ from the defaults; an export knows those set in
+    its recipe.
     """
 
     def __init__(
         self, folder: Path, hardware: Hardware | None = None, data: Data | None = None
     ) -> None:
-        # fp32: the answer for a text must not depend on how the machine multiplies
+        # fp32: a prediction must not depend on the machine's precision
         hardware = hardware or Hardware(precision="fp32")
         self.folder, self.data = folder, data or Data()
         if is_export(folder):
@@ -49,13 +49,13 @@ class Predictor:
 
     @property
     def model(self) -> TaskModel:
-        """The one model; raises RunError where several answer together, or it is an ONNX file."""
+        """The single model; raises RunError for an ensemble or an ONNX file."""
         if len(self.models) > 1:
-            several = f"{len(self.models)} models that answer together"
-            problem = f"{self.folder} holds {several}; this takes one"
+            several = f"an ensemble of {len(self.models)} models"
+            problem = f"{self.folder} contains {several}; this needs a single model"
             raise RunError(f"{problem}. Give the folder 'model' beside it.")
         if not isinstance(self.models[0], TaskModel):
-            problem = f"{self.folder} holds an ONNX file; this takes the model that was trained"
+            problem = f"{self.folder} contains an ONNX file; this needs the trained model"
             raise RunError(f"{problem}. Give the folder 'model' of the run.")
         return self.models[0]
 
@@ -65,7 +65,7 @@ class Predictor:
         return self.task.labels
 
     def answers(self, given: Sequence[Input]) -> list[Answer]:
-        """An answer per text, pair of texts, row (with the columns of train) or example."""
+        """One answer per text, pair of texts, row (with the columns of train) or example."""
         if not given:
             return []
         examples = [example_from(one, self.task, self.data) for one in given]

@@ -1,4 +1,6 @@
-"""The process around the application: its socket, slow clients, and an end that loses nothing."""
+"""The process around the application: its socket, slow clients, and a shutdown that
+loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from tasklm.serve.guard import IN_RESERVE, Guard, Lifecycle
 # from a connection, or the first byte of a request, to the end of its headers
 HEADER_SECONDS = 10.0
 MOST_HEADERS = 64 << 10  # bytes
-READ_SECONDS = 30.0  # for a client to read an answer, once it no longer takes it
-BACKLOG = 2048  # connections that wait to be taken
+READ_SECONDS = 30.0  # for a client to read an answer once it has stalled
+BACKLOG = 2048  # connections that wait to be accepted
 LAST_READ = 0.4  # seconds after the signal in which what clients have sent is still read …
 SETTLED = 0.2  # … and, with no new connections, once more
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
-END_SECONDS = 60  # for the answers to what was taken; then the rest is given up
+END_SECONDS = 60  # for answering accepted requests; the rest is abandoned
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -38,7 +40,7 @@ class PatientProtocol(HttpToolsProtocol):
     # runs while no request is taken and the time to the next is limited by us, not by uvicorn
     _timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None  # runs while an answer waits to be read
-    _waits, _size = True, 0  # for the end of headers; bytes that have come meanwhile
+    _waits, _size = True, 0  # for the end of headers; bytes received so far
     address = ""
 
     def __init__(self, all_connections: Connections, **given: Any) -> None:
@@ -47,7 +49,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no request is being answered: the next, or the rest of one, has not come."""
+        """Whether no request is being answered: the next one has not fully arrived."""
         if self.pipeline or self.transport.get_write_buffer_size():
             return False
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
@@ -57,7 +59,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to wait for the first request."""
+        """Starts waiting for the first request."""
         super().connection_made(transport)
         if self.client:
             self.address = group_of(self.client[0])
@@ -70,7 +72,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._wait()
 
     def on_message_begin(self) -> None:
-        """Begins to wait for the headers of a request."""
+        """Starts waiting for the headers of a request."""
         super().on_message_begin()
         self._wait()
 
@@ -87,14 +89,14 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begins to wait for the answer to be read, and for the next request."""
+        """Starts waiting for the answer to be read, and for the next request."""
         super().on_response_complete()
         self._all.answered(self)
         if self.transport.get_write_buffer_size():
             self._does_not_read()
 
     def pause_writing(self) -> None:
-        """Begins to wait for a client that reads more slowly than it is answered."""
+        """Starts waiting for a client that reads too slowly."""
         super().pause_writing()
         self._does_not_read()
 
@@ -104,12 +106,12 @@ class PatientProtocol(HttpToolsProtocol):
         self._reads()
 
     def shutdown(self) -> None:
-        """Ends the connection once what its client has sent is answered."""
+        """Closes the connection once its client's requests are answered."""
         if not self._sent_something():
             super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Reads what came."""
+        """Processes received bytes."""
         super().data_received(data)
         if self._waits:
             self._size += len(data)
@@ -148,7 +150,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.cut_off()
 
     def _sent_something(self) -> bool:
-        """Whether a request has begun to come, read or not: it will be answered."""
+        """Whether a request has started to arrive: it will be answered."""
         if self.transport.is_closing():
             return False
         if self._waits and self._size:
@@ -165,14 +167,14 @@ class PatientProtocol(HttpToolsProtocol):
 
 
 class GracefulServer(uvicorn.Server):
-    """Ends when told to, after everything that clients had sent before is read and answered."""
+    """Stops on a signal, after everything that clients sent before it is read and answered."""
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle) -> None:
         super().__init__(config)
         self.lifecycle = lifecycle
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Reads what was sent for a moment more, takes nothing new, and answers what was taken."""
+        """Keeps reading for a moment, accepts nothing new, and answers what was accepted."""
         self.lifecycle.stopping = True
         await asyncio.sleep(LAST_READ)
         connected = list(chain.from_iterable(map(_accepted, sockets or [])))
@@ -192,13 +194,12 @@ class GracefulServer(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The socket on which the service will listen: until then connections are refused.
-
-    Port 0 takes a free one.
+    """The socket on which the service will listen: until then connections are refused. Port 0 means
+    any free one.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        # connections of a service that has ended are no obstacle
+        # leftover connections of a stopped service are no obstacle
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -210,7 +211,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accepts the connections that wait for it."""
+    """Accepts the waiting connections."""
     while True:
         try:
             yield listener.accept()[0]
@@ -222,18 +223,18 @@ def _listen(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     try:
         listener.listen(BACKLOG)
-    except OSError as error:  # somebody else has begun to listen there meanwhile
+    except OSError as error:  # another program started listening there in the meantime
         raise _taken(host, port, error) from None
 
 
 def _taken(host: str, port: int, error: OSError) -> RunError:
-    problem = f"{host}, port {port}, cannot be listened on ({error.strerror or error})"
+    problem = f"cannot listen on {host}, port {port} ({error.strerror or error})"
     other_port = "Give another port with --port, or --port 0 for a free one"
     return RunError(f"{problem}. {other_port}, and an address of this machine with --host.")
 
 
 def address_of(listener: socket.socket) -> str:
-    """The address of a bound socket, as a browser takes it."""
+    """The URL of a bound socket."""
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"
@@ -241,7 +242,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Whether an address is reachable only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -249,7 +250,7 @@ def is_local(host: str) -> bool:
 
 
 def configuration(app: Guard, room: Room, end_seconds: float) -> uvicorn.Config:
-    """How uvicorn is to serve an application, with `end_seconds` for the last answers."""
+    """The uvicorn configuration of an application, with `end_seconds` for the last answers."""
     protocol: Any = partial(PatientProtocol, Connections(room))
     return uvicorn.Config(
         app,
@@ -272,16 +273,17 @@ def run(
     room: Room | None = None,
     end_seconds: float = END_SECONDS,
 ) -> bool:
-    """Listens, calls `ready`, and serves until a signal has come and all taken is answered.
+    """Listens, calls `ready`, and serves until a signal arrives and all accepted requests are
+    answered.
 
-    Returns False where not all was: a second SIGINT ended it before, or the time for it was over.
+    Returns False if some were not: a second SIGINT or the time limit ended it earlier.
     """
     server = GracefulServer(configuration(app, room or Room(), end_seconds), lifecycle)
 
     def end(number: int, frame: object) -> None:
         server.should_exit = True
 
-    # before uvicorn's handlers, and after: it raises the signal again at its end
+    # before uvicorn's handlers and after them: it raises the signal again at its end
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     _listen(listener)

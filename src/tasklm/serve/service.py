@@ -1,4 +1,4 @@
-"""The HTTP service of a trained model: what is answered under which path."""
+"""The HTTP service of a trained model: its paths and their responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 
-MOST_TOGETHER = 64  # inputs that a worker takes at a time
+MOST_TOGETHER = 64  # inputs per worker at a time
 PAGE = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -49,11 +49,11 @@ PATHS = ("/predict", "/explain", "/task", HEALTH, "/metrics", "/openapi.json")
 
 @dataclass(frozen=True)
 class Settings:
-    """How the service works.
+    """The settings of the service.
 
-    `window`: seconds in which inputs are collected; `hosts`: names the service is asked by, none:
-    any. `alike`: inputs of about one length that are computed as one: rows are padded to the
-    longest, and on a CPU the padding of more costs more than further calls.
+    `window`: seconds in which inputs are collected; `hosts`: accepted host names, none: any.
+    `alike`: inputs of similar length that are computed together: rows are padded to the longest,
+    and on a CPU more padding costs more than further calls.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -66,7 +66,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be explained."""
+    """A request for an explanation."""
 
     given: Input
     top: int  # texts on each side
@@ -74,7 +74,7 @@ class Question:
 
 
 class Endpoints:
-    """The model behind its queue, and the functions that answer requests."""
+    """The model with its queue, and the functions that answer requests."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Endpoints:
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Holds the worker threads while the application runs; they finish what was taken."""
+        """Keeps the worker threads while the application runs; they finish accepted requests."""
         predictions = BatchLimits(
             workers=self.settings.workers,
             most=MOST_TOGETHER,
@@ -118,7 +118,7 @@ class Endpoints:
         """Answers POST /predict."""
         inputs = predict_inputs(await read_body(request, self.limits), self.limits, self.forms)
         examples = [self._example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
-        assert self._queue is not None  # the application runs
+        assert self._queue is not None  # the application is running
         return JSONResponse({"answers": await self._queue.answers(examples)})
 
     async def explain(self, request: Request) -> Response:
@@ -148,7 +148,7 @@ class Endpoints:
         )
 
     async def health(self) -> Response:
-        """Answers GET /health, with 503 while the service stops: balancers then send no more."""
+        """Answers GET /health; 503 while the service stops, so that load balancers send no more."""
         if self.lifecycle.stopping:
             return JSONResponse({"status": "stopping"}, 503)
         return JSONResponse({"status": "ok"})
@@ -163,14 +163,14 @@ class Endpoints:
         return self._queue.waiting
 
     def _example(self, given: Input, where: str) -> Example:
-        """What an input asks about; an error says `where` in the request it stands."""
+        """The example of an input; an error names its position in the request, `where`."""
         try:
             return example_from(given, self.predictor.task, self.predictor.data)
         except DataError as error:
             raise Refused(422, f"{where}: {_problem_and_remedy(error)}") from None
 
     def _answered(self, batch: Sequence[Example]) -> list[Answer]:
-        """The answers of a batch, computed in parts of about one length."""
+        """The answers of a batch, computed in parts of similar length."""
         order = sorted(range(len(batch)), key=lambda number: sum(map(len, batch[number].texts)))
         answers: dict[int, Answer] = {}
         for start in range(0, len(order), self.settings.alike):
@@ -180,7 +180,7 @@ class Endpoints:
         return [answers[number] for number in range(len(batch))]
 
     def _explained(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
-        """The explanations of some inputs; of training files only the names are told."""
+        """The explanations of some inputs; training files appear only by name."""
         assert self.explainer is not None
         task, data = self.explainer.examples.task, self.explainer.data
         explanations = []
@@ -248,7 +248,7 @@ def create_app(
 
 
 def _prepare_thread() -> None:
-    torch.set_flush_denormal(True)  # holds for one thread only; see device/machine.py
+    torch.set_flush_denormal(True)  # applies to one thread only; see device/machine.py
 
 
 def _file(name: str, kind: str) -> Any:
@@ -276,11 +276,11 @@ def _problem_and_remedy(error: DataError) -> str:
 
 async def _queue_full(request: Request, error: Exception) -> Response:
     return JSONResponse(
-        {"detail": "Too many inputs wait. Try again soon."},
+        {"detail": "Too many inputs are waiting. Try again soon."},
         503,
         {"Retry-After": str(RETRY_SECONDS)},
     )
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse({"detail": "The service failed; its terminal says how."}, 500)
+    return JSONResponse({"detail": "Internal error; see the terminal of the service."}, 500)

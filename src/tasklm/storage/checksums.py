@@ -1,9 +1,9 @@
-"""Checksums of files: kept in a record beside them, and compared before they are believed.
+"""Checksums of files: kept in a record beside them, and compared before files are trusted.
 
 The checksum of a file is its CRC-32; of one longer than a piece, the CRC-32 of those of its pieces,
-which threads share. Of what Python brings, CRC-32 is the fastest (1.0 GB/s and core where SHA-1
-does 0.4 and BLAKE2 0.2), and nobody has an interest in forging one: it is there for disks that
-forget and copies that were cut off.
+which threads share. CRC-32 is the fastest in Python's standard library (1.0 GB/s per core, against
+0.4 for SHA-1 and 0.2 for BLAKE2). It does not protect against forgery: it is there for failing
+disks and truncated copies.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tasklm.storage.files import ARTEFACT, damaged, digest, read_json, sync, wri
 PIECE = 64 << 20  # bytes of a file that one thread reads
 _AT_ONCE = 1 << 20  # bytes in memory for each thread
 _THREADS = 8
-# bytes of an artefact that are read each time it is handed out, the smallest files first
+# bytes of an artefact that are read each time it is used, the smallest files first
 READ_ANYWAY = 64 << 20
-# bytes of a file from which on it is read once by a process, unless it changed
+# files of at least this many bytes are read once per process, unless they change
 _REMEMBERED = 1 << 20
-# these tell how long a training took, which is never the same: no part of a content
+# these contain the duration of a training, which always differs: not part of the content
 _ABOUT = ("summary.json", "curve.json")
-# numbers of errors that speak of the file itself
+# error numbers that concern the file itself
 _READABLE = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
-# what readers raise for content that is not what was written
+# raised by readers for damaged content
 _UNREADABLE = (
     EOFError,
     ValueError,
@@ -50,13 +50,13 @@ Sums = Mapping[str, Mapping[str, Any]]  # name below the folder → {"size": …
 
 
 class Problem(NamedTuple):
-    """What is wrong with a file."""
+    """A problem with a file."""
 
     file: Path
     text: str
 
     def error(self) -> DamagedError:
-        """The error that says so, with the way out."""
+        """The error for it, with the remedy."""
         return damaged(self.file, self.text)
 
 
@@ -67,12 +67,12 @@ def files_in(folder: Path, leave_out: Sequence[str] = ()) -> list[Path]:
 
 
 def sync_all(paths: Iterable[Path], folder: Path) -> None:
-    """Puts files on the disk, then the folders that they are in, up to `folder`."""
+    """Syncs files to disk, then the folders that they are in, up to `folder`."""
     files = list(paths)
     folders = {folder}
     for path in files:
         folders.update(above for above in path.parents if above.is_relative_to(folder))
-    with ThreadPoolExecutor(_THREADS) as pool:  # a file system writes several of them together
+    with ThreadPoolExecutor(_THREADS) as pool:  # a file system can write several at once
         list(pool.map(sync, files))
     for one in sorted(folders, key=lambda one: len(one.parts), reverse=True):
         sync(one)
@@ -95,9 +95,9 @@ def sums_of(folder: Path, files: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 
 def problems_of(folder: Path, files: Sums, *, most: int | None = None) -> list[Problem]:
-    """What is wrong with the files of a record: all sizes, and contents of the smallest.
+    """The problems of the files of a record: all sizes, and contents of the smallest.
 
-    With `most`, only the smallest files that together have at most so many bytes are read.
+    With `most`, only the smallest files, up to that many bytes in total, are read.
     """
     problems, sized = [], []
     for name, expected in files.items():
@@ -119,12 +119,12 @@ def problems_of(folder: Path, files: Sums, *, most: int | None = None) -> list[P
         if isinstance(checksum, OSError):
             problems.append(Problem(path, f"it cannot be read: {checksum.strerror}"))
         elif checksum != expected:
-            problems.append(Problem(path, "its checksum does not fit"))
+            problems.append(Problem(path, "its checksum does not match"))
     return problems
 
 
 def sums_in(record: Path) -> Sums | None:
-    """The files that a record lists; None for one of an earlier version, which lists none."""
+    """The files that a record lists; None for a record of an earlier version, which lists none."""
     match read_json(record):
         case {"files": dict(files)}:
             return files
@@ -132,7 +132,7 @@ def sums_in(record: Path) -> Sums | None:
 
 
 def is_sealed(record: Path) -> bool:
-    """Whether a record is there and the files that it lists are what was written."""
+    """Whether a record exists and the files that it lists are intact."""
     if not record.exists():
         return False
     try:
@@ -142,7 +142,7 @@ def is_sealed(record: Path) -> bool:
 
 
 def require_whole(folder: Path, record: str = ARTEFACT) -> None:
-    """Raises DamagedError where a folder does not hold what its record, if any, lists."""
+    """Raises DamagedError if a folder differs from its record, if it has one."""
     if not (folder / record).exists():
         return
     for problem in problems_of(folder, sums_in(folder / record) or {}):
@@ -150,7 +150,7 @@ def require_whole(folder: Path, record: str = ARTEFACT) -> None:
 
 
 def content_of(folder: Path) -> str:
-    """A hash of what an artefact holds, times left out; "" where its record cannot tell."""
+    """A hash of an artefact's content, without times; "" if its record has no checksums."""
     try:
         files = sums_in(folder / ARTEFACT)
     except DamagedError:
@@ -162,7 +162,7 @@ def content_of(folder: Path) -> str:
 
 @contextmanager
 def damage_is_clear(file: Path) -> Iterator[None]:
-    """Turns the errors of reading a damaged file of ours into one that says the way out."""
+    """Turns errors of reading one of our damaged files into one that names the remedy."""
     try:
         yield
     except OSError as error:
@@ -185,18 +185,18 @@ def load_array(
     with damage_is_clear(path):
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         if array.dtype != np.dtype(dtype) or array.ndim != dimensions:
-            raise ValueError(f"it holds {array.dtype} in {array.ndim} dimensions")
+            raise ValueError(f"it has {array.dtype} in {array.ndim} dimensions")
         return np.asarray(array)
 
 
 def require_offsets(path: Path, offsets: NDArray[Any], end: int) -> None:
     """Raises DamagedError unless offsets begin at 0, never fall and end at `end`.
 
-    Compiled loops read wherever they point.
+    Compiled loops do not check them.
     """
     complete = len(offsets) and offsets[0] == 0 and offsets[-1] == end
     if not complete or (offsets[1:] < offsets[:-1]).any():
-        raise damaged(path, "its offsets do not fit")
+        raise damaged(path, "its offsets are inconsistent")
 
 
 # device, number, size and time of a file → its checksum

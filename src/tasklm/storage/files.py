@@ -1,8 +1,8 @@
-"""The files of a run: written whole and put on the disk, read with a check, swept after a kill.
+"""The files of a run: written atomically and synced, read with a check, cleaned up after a kill.
 
 A file is written under a temporary name, synced, renamed, and its folder synced: after a power cut
-it is the old one or the new one. A *record* is a JSON file that carries a checksum of its own
-values, so that a damaged one is never believed. The lock of a run folder is here too.
+it is either the old one or the new one. A *record* is a JSON file with a checksum of its own
+values, so that a damaged one is never trusted. The lock of a run folder is here too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_OF_A_RUN = 1 << 40
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
 CHECKSUM = "crc32"  # the last key of a record
 ARTEFACT = "artefact.json"  # the record of a finished artefact
-PARTIAL = "partial.json"  # the record of one under way
-MADE_BY = {  # artefact of a run → the command that makes it again
+PARTIAL = "partial.json"  # the record of a partial one
+MADE_BY = {  # artefact of a run → the command that rebuilds it
     **dict.fromkeys(
         ("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"),
         "select",
@@ -66,7 +66,7 @@ def file_digest(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Puts on the disk what was written to a file, or which names a folder has."""
+    """Syncs the content of a file, or the names in a folder, to disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -78,12 +78,12 @@ def sync(path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """The name under which this process writes a file at first; `sweep` knows such names."""
+    """The temporary name under which this process writes a file; `sweep` knows such names."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Gives a synced file or folder its name, for good: also after a power cut."""
+    """Gives a synced file or folder its final name, safe against a power cut."""
     temporary.replace(path)
     sync(path.parent)
 
@@ -91,7 +91,7 @@ def publish(temporary: Path, path: Path) -> None:
 def write_bytes(path: Path, content: bytes, *, synced: bool = True) -> None:
     """Writes a file so that a reader sees the old content or the new, never a part.
 
-    Without `synced` that does not hold for a power cut, after which the file may have any content.
+    Without `synced` this does not cover a power cut, after which the file may have any content.
     """
     temporary = temporary_name(path)
     with full_disk_is_clear(path):
@@ -125,7 +125,7 @@ def write_record(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
-    """The values of a JSON file; raises DamagedError, with the way out, where it is damaged."""
+    """The values of a JSON file; raises DamagedError, with the remedy, if it is damaged."""
     try:
         values = read_json_file(path, most)
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -139,12 +139,12 @@ def read_json(path: Path, most: int = MOST_OF_A_RUN) -> Any:
     if _is_record(values):
         checksum = values.pop(CHECKSUM, None)
         if checksum != _checksum(values):
-            raise damaged(path, "its checksum does not fit")
+            raise damaged(path, "its checksum does not match")
     return values
 
 
 def _is_record(values: Any) -> bool:
-    """Whether values were written with a checksum; what lists files always was."""
+    """Whether values were written with a checksum; lists of files always are."""
     if not isinstance(values, dict):
         return False
     return list(values)[-1:] == [CHECKSUM] or isinstance(values.get("files"), dict)
@@ -156,13 +156,13 @@ def _checksum(values: dict[str, Any]) -> str:
 
 
 def damaged(file: Path, problem: str) -> DamagedError:
-    """The error for a file or folder of ours that is not what was written, with the way out."""
+    """The error for one of our files or folders that is damaged, with the remedy."""
     artefact = next((folder for folder in (file, *file.parents[:3]) if is_artefact(folder)), None)
     return DamagedError(file, problem, _way_out(file, artefact), artefact)
 
 
 def is_artefact(folder: Path) -> bool:
-    """Whether a folder is an artefact, finished or under way."""
+    """Whether a folder is an artefact, finished or partial."""
     return (folder / ARTEFACT).exists() or folder.name.endswith(".partial")
 
 
@@ -170,18 +170,18 @@ def _way_out(file: Path, artefact: Path | None) -> str:
     run = run_above(file)
     if run is not None:
         folder_name = file.absolute().relative_to(run).parts[0].removesuffix(".partial")
-        name = re.sub(r"-\d+$", "", folder_name)  # stage1-2 is made as stage1 is
-        return f"Make it again: tasklm {MADE_BY.get(name, 'report')} {run}"
+        name = re.sub(r"-\d+$", "", folder_name)  # stage1-2 is built like stage1
+        return f"Rebuild it: tasklm {MADE_BY.get(name, 'report')} {run}"
     folder = artefact or (file if file.is_dir() else file.parent)
     if (folder / "export.json").exists():
         return f"Delete {folder} and export the model again."
     if (folder / "config.json").exists() or file.name == "config.json":
         return f"Copy {folder} again from where it was trained."
-    return f"Delete {folder} and run the same command again: it is made anew."
+    return f"Delete {folder} and run the same command again to rebuild it."
 
 
 def run_above(file: Path) -> Path | None:
-    """The run folder that a file is in; for a comparison of another run, that of the other."""
+    """The run folder that a file is in; for an ablation, the folder of its run."""
     for folder in file.absolute().parents[:6]:
         if (folder / "recipe.toml").exists() and (folder / "manifest.json").exists():
             if folder.parent.name == "compare":
@@ -192,7 +192,7 @@ def run_above(file: Path) -> Path | None:
 
 @contextmanager
 def full_disk_is_clear(path: Path) -> Iterator[None]:
-    """Turns the system's errors on writing into messages that say the way out."""
+    """Turns system errors on writing into messages that name the remedy."""
     try:
         yield
     except Exception as error:
@@ -207,10 +207,10 @@ def full_disk_is_clear(path: Path) -> Iterator[None]:
 
 
 def _is_full_disk(error: Exception) -> bool:
-    """Whether an error of the system or of a library that writes says that there is no room left.
+    """Whether an error of the system or of a library means that the disk is full.
 
-    NumPy tells of a write that was cut short without the system's number, and safetensors has a
-    class of its own.
+    NumPy reports a truncated write without the system's error number, and safetensors has its own
+    class.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -222,7 +222,7 @@ def _is_full_disk(error: Exception) -> bool:
 
 
 def make_folder(folder: Path) -> Path:
-    """The folder, made if it is not there; says so when a file is in the way."""
+    """The folder, created if it does not exist; raises if a file is in the way."""
     if not is_whole(str(folder)):
         problem = f"the name of the folder {str(folder)!a} is not UTF-8"
         raise RunError(f"{problem}. Choose another folder with --out.")
@@ -235,7 +235,7 @@ def make_folder(folder: Path) -> Path:
 
 
 def make_parents(path: Path) -> None:
-    """Makes the folder that a path is in, and those above it, for good."""
+    """Creates and syncs the folder that a path is in, and those above it."""
     missing = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
@@ -243,7 +243,7 @@ def make_parents(path: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file a second name, which must be new, or copies it where there are no links."""
+    """Gives a file a second, new name, or copies it if links are not supported."""
     try:
         os.link(source, target)
     except OSError:
@@ -251,7 +251,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Deletes what processes that have ended left in a folder under temporary names."""
+    """Deletes temporary files that ended processes left in a folder."""
     if not folder.is_dir():
         return
     for path in list(folder.iterdir()):
@@ -262,7 +262,7 @@ def sweep(folder: Path) -> None:
 
 def _lives(process: int) -> bool:
     if process == os.getpid():
-        return False  # what has this number, before anything was written, is of an earlier process
+        return False  # this process has written nothing yet: its number belonged to an earlier one
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -273,7 +273,7 @@ def _lives(process: int) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or a folder, if it is there."""
+    """Deletes a file or a folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -281,19 +281,19 @@ def remove(path: Path) -> None:
 
 
 def require_own(folder: Path) -> None:
-    """Raises RunError where a folder holds files but no run, which must not be replaced."""
+    """Raises RunError if a folder has files but no run, because these must not be replaced."""
     begun = (folder / ".lock").exists() or (folder / "manifest.json").exists()
     if begun or not folder.is_dir():
         return
     if any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise RunError(
-            f"{folder} holds files, but no run. Choose a new or an empty folder with --out."
+            f"{folder} contains files but no run. Choose a new or an empty folder with --out."
         )
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, which the system frees when the process ends, however it ends."""
+    """Holds the folder's lock, which the system releases when the process ends, however it ends."""
     make_folder(folder)
     with full_disk_is_clear(folder):
         file = (folder / ".lock").open("a+", encoding="utf-8", errors="replace")

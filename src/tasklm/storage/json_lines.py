@@ -10,7 +10,7 @@ from tasklm.errors import RunError
 
 
 def json_line(value: Any, to_file: bool = False) -> str:
-    """A value as one line of JSON; NaN and infinity, which JSON does not know, raise RunError.
+    """A value as one line of JSON; NaN and infinity, which JSON does not have, raise RunError.
 
     Characters that standard output cannot show are escaped; a file has them as they are.
     """
@@ -19,5 +19,5 @@ def json_line(value: Any, to_file: bool = False) -> str:
         return json.dumps(value, ensure_ascii=not utf8, allow_nan=False)
     except ValueError:
         raise RunError(
-            "the result holds numbers that are not finite. Train the model again."
+            "the result contains numbers that are not finite. Train the model again."
         ) from None

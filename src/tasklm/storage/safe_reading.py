@@ -1,4 +1,4 @@
-"""Reading what others wrote: only regular files of bounded size, and JSON without surprises."""
+"""Reading foreign files: only regular files of bounded size, and JSON without surprises."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 MOST_JSON = 256 << 20  # bytes of a file that describes something: a configuration, a tokenizer
-DEEPEST = 100  # lists and objects inside one another
-# lists and objects in one text: each takes some 80 bytes, where it may be written in two
+DEEPEST = 100  # nested lists and objects
+# lists and objects in one text: each takes some 80 bytes in memory, but only two in a file
 MOST_NESTED = 10_000_000
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -26,7 +26,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MemoryFile(PosixPath):
-    """A file in memory: readers that take a path open it without a look at the disk."""
+    """A file in memory: readers that take a path open it without touching the disk."""
 
     content: bytes
 
@@ -38,7 +38,7 @@ class MemoryFile(PosixPath):
         return file
 
     def is_dir(self, **kwargs: Any) -> bool:
-        """Returns False, without a look at the disk."""
+        """False, without touching the disk."""
         return False
 
 
@@ -46,9 +46,9 @@ def open_regular(path: Path) -> io.RawIOBase | io.BytesIO:
     """Opens a regular file for reading; raises OSError for others, which may never end or begin."""
     if isinstance(path, MemoryFile):
         return io.BytesIO(path.content)
-    try:  # without waiting: opening a named pipe would wait for somebody to write into it
+    try:  # non-blocking: opening a named pipe would wait for a writer
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except ValueError as error:  # NUL, or half a character that no system's encoding has
+    except ValueError as error:  # NUL, or a lone surrogate
         raise OSError(errno.EINVAL, f"no file can have this name: {error}") from None
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind == stat.S_IFREG:
@@ -66,7 +66,7 @@ def require_regular(path: Path) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path leads to anything; a name that no file can have leads to nothing."""
+    """Whether a path exists; an invalid name does not."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -90,10 +90,10 @@ def is_link(path: Path) -> bool:
 
 
 def resolved_path(path: Path) -> Path:
-    """An absolute path with its symbolic links followed, as far as they lead anywhere."""
+    """An absolute path with its symbolic links resolved as far as possible."""
     try:
         return path.resolve()
-    # links that lead in a circle; names that no file can have
+    # circular links; invalid names
     except (OSError, RuntimeError, ValueError):
         return Path(os.path.abspath(path))  # noqa: PTH100  (Path.absolute leaves ".." in)
 
@@ -111,19 +111,18 @@ def read_bytes(path: Path, most: int = MOST_JSON) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_JSON) -> str:
-    """The UTF-8 text of a regular file; what is not UTF-8 raises ValueError."""
+    """The UTF-8 text of a regular file; invalid UTF-8 raises ValueError."""
     return read_bytes(path, most).decode("utf-8")
 
 
 def read_json_file(path: Path, most: int = MOST_JSON) -> Any:
-    """The values of a regular file of JSON; raises OSError or ValueError, with texts for people."""
+    """The values of a regular file of JSON; raises OSError or ValueError with readable messages."""
     return parse_json(read_text(path, most))
 
 
 def parse_json(text: str) -> Any:
-    """The values of a JSON text; where it has none, raises ValueError with a text for people.
-
-    All texts in it can be written as UTF-8: halves of characters, which JSON escapes can spell, are
+    """The values of a JSON text; raises ValueError with a readable message if it is invalid. All
+    strings in it can be written as UTF-8: lone surrogates, which JSON escapes can express, are
     replaced.
     """
     nested = text.count("[") + text.count("{")
@@ -137,7 +136,7 @@ def parse_json(text: str) -> Any:
         raise ValueError(_too_deep()) from None
     except ValueError:
         most = sys.get_int_max_str_digits()
-        raise ValueError(f"it has a whole number of more than {most:,} digits") from None
+        raise ValueError(f"it has a number with more than {most:,} digits") from None
     if nested > DEEPEST:
         _require_flat(values)
     if "\\u" in text:
@@ -146,7 +145,7 @@ def parse_json(text: str) -> Any:
 
 
 def whole_text(text: str) -> str:
-    """A text as UTF-8 can hold it: each half of a character (a lone surrogate) is replaced."""
+    """A text that UTF-8 can represent: lone surrogates are replaced."""
     if text.isascii():
         return text
     return _SURROGATE.sub("\ufffd", text)
@@ -158,11 +157,11 @@ def is_whole(text: str) -> bool:
 
 
 def _too_deep() -> str:
-    return f"it has lists or objects more than {DEEPEST} deep inside one another"
+    return f"its lists or objects are nested more than {DEEPEST} deep"
 
 
 def _require_flat(values: Any) -> None:
-    """Raises ValueError where values are nested too deep for functions that call themselves."""
+    """Raises ValueError if values are nested too deeply for recursive functions."""
     level, depth = [values], 0
     while level:
         depth += 1

@@ -1,4 +1,4 @@
-"""Windows of a text that may hold the answer to a question, and the targets in them."""
+"""Windows of a text that may contain the answer to a question, and the targets in them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Window(Unit):
 
 
 def window_starts(tokens: int, room: int, shared: int) -> list[int]:
-    """Where the windows of `room` tokens begin that cover a text, each with `shared` tokens of the
-    one before it.
+    """The starts of the windows of `room` tokens that cover a text, each overlapping the previous
+    by `shared` tokens.
     """
     starts = [0]
     while starts[-1] + room < tokens:
@@ -32,16 +32,14 @@ def window_starts(tokens: int, room: int, shared: int) -> list[int]:
 
 
 def gold_answers(label: Gold | str, context: str) -> Gold:
-    """Returns gold answers as they are, and a predicted one, a text, at the first place where it
-    stands.
-    """
+    """Gold answers as they are, and a predicted one, a text, at its first occurrence."""
     if isinstance(label, str):
         return [(label, place_of(label, MISSING, context))]
     return label
 
 
 def answer_tokens(gold: Gold, spans: Spans) -> tuple[int, int] | None:
-    """The first and the last token that an answer touches, or None where it is not in its text."""
+    """The first and the last token of an answer; None if it is not in its text."""
     place = first_place(gold)
     if place is None:
         return None
@@ -56,8 +54,8 @@ def answer_tokens(gold: Gold, spans: Spans) -> tuple[int, int] | None:
 def window_targets(
     answer: tuple[int, int] | None, answerable: bool, begin: int, size: int
 ) -> NDArray[np.int8]:
-    """Returns (places, 2) marks of start and end for the window of `size` tokens from token `begin`
-    on.
+    """The (places, 2) targets of start and end for the window of `size` tokens from
+    token `begin`.
     """
     if answerable and answer is None:
         return np.full((size + 1, 2), NONE, np.int8)

@@ -1,5 +1,5 @@
-"""What is wrong with the data, before any training: `tasklm check` shows it, `fit` refuses or warns
-in the same words.
+"""The audit of the data before training: shown by `tasklm check`; `fit` refuses or warns with the
+same messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _SHOWN = 3
 _MOJIBAKE = re.compile(
     r"[ÃÂ][\u0080-\u00bf]|â€[\u0080-\u00bf™œ“”˜¦]|â\x80[\x80-\xbf]|Ð[\u0080-\u00bf]Ñ|ï»¿"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # but tabs, line and page breaks
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"
+)  # except tabs, line and page breaks
 
 
 def refuse(findings: Sequence[Finding]) -> None:
@@ -40,14 +42,12 @@ def refuse(findings: Sequence[Finding]) -> None:
         count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
         raise DataError(
             f"the data has {count}:\n{messages}\nNothing was trained",
-            remedy="`tasklm check` shows the whole audit.",
+            remedy="`tasklm check` shows the full audit.",
         )
 
 
 def audit_splits(splits: Splits, data: Data) -> list[Finding]:
-    """What the checks of the labelled data found, in the order of the checks, "ok" where all is
-    well.
-    """
+    """The findings on the labelled data, in the order of the checks, "ok" if all is well."""
     return [
         _empty(splits),
         _long(splits),
@@ -72,13 +72,13 @@ def _warning(check: str, brief: str, message: str, examples: Iterable[str] = ())
 def _empty(splits: Splits) -> Finding:
     notes = [note for note in splits.notes if "without text" in note]
     if notes:
-        brief = "rows without text were left out: fill them in, or delete them"
+        brief = "rows without text were skipped: fill them in, or delete them"
         return _warning("empty texts", brief, "; ".join(notes) + ". Fill in or delete these rows.")
     return Finding("ok", "empty texts", "every row has a text.")
 
 
 def _over(splits: Splits, wanted: Callable[[Example], bool]) -> tuple[str, list[Example]]:
-    """How many examples of which splits are as wanted, in words, and those examples."""
+    """The number of matching examples per split, as text, and those examples."""
     matching = {
         name: [example for example in part if wanted(example)]
         for name, part in splits.named().items()
@@ -101,18 +101,18 @@ def _long(splits: Splits) -> Finding:
     longest = sorted(examples, key=lambda example: -len(example.text))
     return _warning(
         "long texts",
-        f"{len(examples):,} texts have over {LONG_WORDS} words: "
-        "rows of --tokens.length may cut them",
+        f"{len(examples):,} texts have more than {LONG_WORDS} words: they may be cut at "
+        "--tokens.length",
         (
             f"texts of more than {LONG_WORDS} words: {counts}. A row has tokens.length tokens: "
-            "what is longer is cut, or read in parts where the kind of task can do so."
+            "longer texts are cut, or read in parts if the kind of task supports it."
         ),
         (_show(example, f" ({count_words(example.text):,} words)") for example in longest),
     )
 
 
 def _trouble(text: str) -> str:
-    """What is wrong with the characters of a text, or nothing."""
+    """The problem with the characters of a text, or an empty string."""
     if text.isascii() and text.isprintable():
         return ""
     if "\ufffd" in text:
@@ -154,11 +154,11 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "duplicates",
-                    f"{extra:,} examples of {name} are repeats: delete them, unless meant so",
+                    f"{extra:,} examples of {name} are duplicates: delete them unless intended",
                     (
                         f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one "
                         "with the same label. "
-                        "Delete the repeats, unless they are meant to weigh more."
+                        "Delete the duplicates, unless they are meant to count more."
                     ),
                     (_show(group[1], f" repeats line {group[0].line}") for group in alike),
                 )
@@ -167,16 +167,16 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "conflicting labels",
-                    f"{len(clash):,} texts of {name} have several labels: "
-                    "decide on one, or delete them",
+                    f"{len(clash):,} texts of {name} have conflicting labels: choose one, or "
+                    "delete them",
                     (
-                        f"{len(clash):,} texts stand in {name} with different labels. "
-                        f"Decide on one label for each, or delete them."
+                        f"{len(clash):,} texts occur in {name} with different labels. Choose one "
+                        "label for each, or delete them."
                     ),
                     (_show(group[0], " is " + _labelled(group)) for group in clash),
                 )
             )
-    return findings or [Finding("ok", "duplicates", "no text stands twice in a split.")]
+    return findings or [Finding("ok", "duplicates", "no text occurs twice in a split.")]
 
 
 def _labelled(group: Sequence[Example]) -> str:
@@ -187,7 +187,7 @@ def _labelled(group: Sequence[Example]) -> str:
 
 
 def _shared(splits: Splits, data: Data) -> list[Finding]:
-    """The examples that two splits share: their scores would reward memory."""
+    """The examples that two splits share: scores on them would reward memorising."""
     findings, named = [], splits.named()
     groups = {name: _by_key(part) for name, part in named.items()}
     for early, late in (("train", "test"), ("train", "dev"), ("dev", "test")):
@@ -199,7 +199,7 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
                 level = "error"
                 way_out = (
                     f'Set data.leaks = "drop" (--data.leaks drop) to leave them out of {early}, '
-                    'or "keep" to go on with scores that are too high.'
+                    'or "keep" to continue with scores that are too high.'
                 )
             else:
                 level = "warning"
@@ -209,14 +209,14 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
                 )
             firsts = {key: group[0] for key, group in groups[early].items()}
             examples = tuple(
-                _show(example, f" stands in {early}: {_place(firsts[text_key(example.text)])}")
+                _show(example, f" is also in {early}: {_place(firsts[text_key(example.text)])}")
                 for example in both[:_SHOWN]
             )
             count, size = f"{len(both):,}", f"{len(named[late]):,}"
-            message = f"{count} of the {size} {late} examples also stand in {early}. {way_out}"
-            brief = f"{count} of {size} {late} examples are in {early}: --data.leaks drop mends it"
+            message = f"{count} of the {size} {late} examples also occur in {early}. {way_out}"
+            brief = f"{count} of {size} {late} examples are in {early}: --data.leaks drop fixes it"
             findings.append(Finding(level, "examples in two splits", message, examples, brief))
-    return findings or [Finding("ok", "examples in two splits", "no example stands in two splits.")]
+    return findings or [Finding("ok", "examples in two splits", "no example occurs in two splits.")]
 
 
 def _place(example: Example) -> str:
@@ -224,7 +224,7 @@ def _place(example: Example) -> str:
 
 
 def _near(splits: Splits) -> list[Finding]:
-    """Returns near duplicates within and across splits; exact ones have findings of their own."""
+    """Near duplicates within and across splits; exact ones have separate findings."""
     unique: dict[tuple[str, int], tuple[str, Example]] = {}
     for name in ("test", "dev", "train"):
         for example in splits.named().get(name, []):
@@ -254,7 +254,7 @@ def _near(splits: Splits) -> list[Finding]:
                     f"pairs of texts in {name} that are nearly the same: "
                     f"{len(pairs):,}{cut}. Keep one of each, unless both are wanted."
                 ),
-                (_show(a, f" is like line {b.line}") for a, b in pairs),
+                (_show(a, f" resembles line {b.line}") for a, b in pairs),
             )
         )
     for (late, early), nearest in sorted(across.items()):
@@ -268,7 +268,7 @@ def _near(splits: Splits) -> list[Finding]:
                     f"{late} examples nearly repeat one in {early}{cut}. "
                     f"Scores on {late} may be too high; put such texts in one split."
                 ),
-                (_show(a, f" is like {_place(b)}") for a, b in nearest.values()),
+                (_show(a, f" resembles {_place(b)}") for a, b in nearest.values()),
             )
         )
     return findings or [Finding("ok", "near duplicates", f"no two texts are nearly the same{cut}.")]
@@ -277,7 +277,7 @@ def _near(splits: Splits) -> list[Finding]:
 def audit_corpus(
     store: PassageSource, splits: Splits, contamination: Contamination
 ) -> list[Finding]:
-    """What the checks of the corpus found; nothing left after decontamination is an error."""
+    """The findings on the corpus; an empty corpus after decontamination is an error."""
     counts = store.counts
     findings = [
         Finding(
@@ -294,21 +294,21 @@ def audit_corpus(
     checked = ""
     if contamination.unchecked:
         checked = (
-            f" {contamination.unchecked:,} task texts under "
-            f"{FEWEST_WORDS} words were not looked for; check them by eye."
+            f" {contamination.unchecked:,} task texts of fewer than {FEWEST_WORDS} words were not "
+            "searched for; check them by hand."
         )
     if not banned:
         findings.append(
-            Finding("ok", "contamination", f"no passage holds text of dev or test.{checked}")
+            Finding("ok", "contamination", f"no passage contains text of dev or test.{checked}")
         )
         return findings
     findings.append(
         _warning(
             "contamination",
-            f"{banned:,} passages hold text of dev or test and are left out",
+            f"{banned:,} passages contain text of dev or test and are left out",
             (
-                f"{banned:,} of {len(store):,} passages hold text of "
-                f"dev or test and are left out; {left:,} remain.{checked}"
+                f"{banned:,} of {len(store):,} passages contain text of dev or test and are left "
+                f"out; {left:,} remain.{checked}"
             ),
             (_contaminated(entry, splits) for entry in contamination.examples),
         )
@@ -319,8 +319,8 @@ def audit_corpus(
                 "error",
                 "corpus left",
                 (
-                    "every passage of the corpus holds text of dev or test, "
-                    "so that nothing is left to learn from. "
+                    "every passage of the corpus contains text of dev or test, "
+                    "so nothing is left to learn from. "
                     "Add other text with --corpus, or raise data.contamination_words."
                 ),
             )

@@ -1,8 +1,8 @@
-"""What a kind of task must offer, so that selection, training, scoring and serving work for all
-kinds unchanged.
+"""The interface of a kind of task, so that selection, training, scoring and serving work for all
+kinds.
 
-One file per kind owns how its files are read, its labels, its head, loss, decoding, metrics and
-baselines. The way of an example:
+One file per kind defines how its files are read, its labels, head, loss, decoding, metrics and
+baselines. The path of an example:
 
     file ─ read ─ Example ─ encode ─ Unit(s): tokens, the places that the head reads, targets there
                                         └ encoder ─ head ─ outputs, one row per place ─ loss
@@ -24,22 +24,22 @@ from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
 from tasklm.tasks.examples import Example, Finding, Splits
 
-NONE = -100  # target of a place that holds none: padding of batches
+NONE = -100  # target of a place without one: padding of batches
 
-Answer = dict[str, Any]  # what a person wants to see: ready for JSON
+Answer = dict[str, Any]  # readable, and ready for JSON
 Label = Any  # what a kind calls the label of an example: a class name, a number, a list of tags …
 Floats = NDArray[np.float64]
 
 
 class Tokeniser(Protocol):
-    """What encoding needs of a vocabulary."""
+    """The parts of a vocabulary that encoding needs."""
 
     cls: int
     sep: int
     unk: int
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns token numbers per text, without special tokens."""
+        """The token ids of each text, without special tokens."""
         ...
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -58,7 +58,7 @@ class Unit:
     # (places,) or (places, numbers): whole numbers, or floats where the kind has such;
     # None: not labelled
     targets: NDArray[Any] | None
-    # column where the second text begins, for encoders that tell segments apart; 0: one text
+    # column where the second text begins, for encoders with segments; 0: one text
     second: int = 0
     example: int = 0  # number of its example
     # (answers, outputs): what the model's wide part adds to the head's outputs
@@ -68,8 +68,8 @@ class Unit:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a task whose answers follow from the logits of single tokens is called, and what its
-    logits mean, outside tasklm.
+    """The name and meaning, outside tasklm, of a task whose answers follow from the logits of
+    single tokens.
     """
 
     pipeline: str  # as model cards name it
@@ -91,7 +91,7 @@ class Metric(Protocol):
     name: str
 
     def statistics(self, gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
-        """Returns (examples, numbers): what each example adds to the sums."""
+        """An array (examples, numbers): the contribution of each example to the sums."""
         ...
 
     def value(self, sums: Floats) -> Floats:
@@ -100,13 +100,13 @@ class Metric(Protocol):
 
 
 class Task(Protocol):
-    """One data set's task: what its kind and its training examples say."""
+    """The task of one data set: its kind, with what its training examples define."""
 
     kind: ClassVar[str]
     classifies: bool  # whether a label is one class, and an answer has the probabilities of all
-    pairs: bool  # whether two texts by themselves ask something
+    pairs: bool  # whether two texts alone are an input
     metrics: tuple[str, ...]  # names; the first is the default
-    cased: bool  # whether capitals tell something of what is asked: names, the roles of words
+    cased: bool  # whether capitals matter: names, the roles of words
     packs: bool  # whether examples may share a row: heads that look at each place by itself
     labels: list[str]  # names of classes; empty where the kind has none
     reads_vectors: bool  # whether its wide part can read word vectors
@@ -115,15 +115,15 @@ class Task(Protocol):
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """What the task is in other programs; None where answers are searched for in many outputs
-        by code of tasklm.
+        """The equivalent of the task in other programs; None if tasklm's own code must search for
+        answers.
         """
         ...
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """The examples of a file or folder, and notes for the person: what was taken for what, what
-        was left out.
+        """The examples of a file or folder, and notes for the user: which columns were read, what
+        was skipped.
         """
         ...
 
@@ -133,8 +133,8 @@ class Task(Protocol):
         ...
 
     def asked(self, text: str) -> Example:
-        """The example that a text by itself asks about; raises DataError, which names the columns,
-        where it takes more.
+        """The example of a single text; raises DataError, which names the columns, if the task
+        needs more.
         """
         ...
 
@@ -144,11 +144,11 @@ class Task(Protocol):
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """All that a saved model must know about the task, `kind` among it."""
+        """Everything a saved model must know about the task, including `kind`."""
         ...
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """The faults and warnings that only this kind knows of; "ok" findings where all is well."""
+        """The errors and warnings specific to this kind; "ok" findings if all is well."""
         ...
 
     def classes(self, label: Label) -> list[str]:
@@ -173,13 +173,13 @@ class Task(Protocol):
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss, in fp32, summed over what `count` counts; places whose target is NONE add
-        nothing.
+        """The loss, in fp32, summed over what `count` counts; places whose target is NONE are
+        ignored.
         """
         ...
 
     def count(self, targets: Tensor) -> int:
-        """How many examples, words … the loss is summed over."""
+        """The number of examples, words … that the loss is summed over."""
         ...
 
     @property
@@ -195,25 +195,25 @@ class Task(Protocol):
         ...
 
     def keep(self, outputs: Floats) -> Any:
-        """What is kept of the outputs of one unit, cut to its places: these, or what is decoded
-        from them if they are large.
+        """The part of one unit's outputs to keep: those of its places, or what is decoded from them
+        if they are large.
         """
         ...
 
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Task:
-        """The task with what dev decides (thresholds); itself where dev decides nothing."""
+        """The task tuned on dev (thresholds); itself if there is nothing to tune."""
         ...
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """An answer for each example from the predictions, what `keep` kept of each unit."""
+        """An answer for each example from the predictions that `keep` returned for each unit."""
         ...
 
     def label_of(self, answer: Answer) -> Label:
-        """The label that an answer amounts to, in the form of `Example.label`."""
+        """The label of an answer, in the form of `Example.label`."""
         ...
 
     def metric(self, name: str) -> Metric:
@@ -227,11 +227,11 @@ class Task(Protocol):
         metric: str,
         wide: Any = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """Returns cheap predictions: name of the baseline → split → a label per example.
+        """Cheap predictions: name of the baseline → split → a label per example.
 
-        `held` has dev, by whose metric a baseline may choose its strength, and, where given, test.
-        `wide` is the wide part (`wide.Wide`) that `fit_wide` fitted, where there is one: by itself
-        it is a baseline.
+        `held` has dev, by whose metric a baseline may choose its strength, and, if given, test.
+        `wide` is the wide part (`wide.Wide`) that `fit_wide` fitted, if there is one: alone it is a
+        baseline.
         """
         ...
 
@@ -240,7 +240,7 @@ class Task(Protocol):
     ) -> Any:
         """Fits the wide part of a model (`wide.Wide`) and its outputs for train, as a FittedWide.
 
-        None where the kind has none, or where the texts hold nothing to learn from.
+        None if the kind has none, or if the texts contain nothing to learn from.
         """
         ...
 

@@ -36,12 +36,13 @@ from tasklm.tasks.saved import whole_in
 
 @TASKS.register("choice")
 class Choice:
-    """One of up to `together` options; the label is the number of the right one, from 0 on.
+    """One of up to `together` options; the label is the number of the right one, from 0.
 
     Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option
-    [SEP], or, where the question has a blank, the question with the option in it. Where an example
-    has fewer options the last units are empty, and the loss leaves them out. Targets are (the right
-    option, the number of options); the first of them is NONE but for the first unit of an example.
+    [SEP], or, if the question has a blank, the question with the option in it. If an example has
+    fewer options the last units are empty, and the loss ignores them. Targets are (the right
+    option, the number of options); the first of them is NONE except for the first unit of an
+    example.
     """
 
     kind: ClassVar[str] = "choice"
@@ -57,7 +58,7 @@ class Choice:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """What it is in other programs: multiple choice."""
+        """The equivalent in other programs: multiple choice."""
         rows = (
             f"An example is one row per option, at most "
             f"{self.together}: the text, and as its second text question [SEP] option"
@@ -81,7 +82,7 @@ class Choice:
         return cls(max(len(example.options) for example in train))
 
     def asked(self, text: str) -> Example:
-        """Raises: a text by itself asks nothing."""
+        """Raises: a text alone is not a question."""
         raise needs_columns("question and options")
 
     @classmethod
@@ -94,17 +95,15 @@ class Choice:
         return {"kind": self.kind, "options": self.together}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """How many options there are, whether that varies, and options that stand twice in a
-        question.
-        """
+        """The number of options, whether it varies, and repeated options of a question."""
         findings = []
         for name, part in splits.named().items():
             counts = sorted(Counter(len(example.options) for example in part).items())
             sizes = ", ".join(f"{examples:,} with {options}" for options, examples in counts)
             if counts[-1][0] > self.together:
                 way_out = (
-                    f"those of train have {self.together} at most. "
-                    f"Leave options out, or add training examples with as many."
+                    f"those of train have at most {self.together}. Remove options, or add "
+                    "training examples with as many."
                 )
                 findings.append(
                     Finding(
@@ -114,7 +113,7 @@ class Choice:
                     )
                 )
             elif len(counts) > 1:
-                way_out = "Chance is not the same for all of them; check that no option was lost."
+                way_out = "Chance level differs between them; check that no option was lost."
                 brief = f"the number of options varies in {name}: check that none was lost"
                 message = f"the number of options varies in {name}: {sizes}. {way_out}"
                 findings.append(Finding("warning", "options", message, brief=brief))
@@ -131,8 +130,8 @@ class Choice:
                     for example in twice[:3]
                 )
                 brief = (
-                    f"{len(twice):,} examples of {name} have "
-                    f"an option twice: correct or delete them"
+                    f"{len(twice):,} examples of {name} have a repeated option: correct or delete "
+                    "them"
                 )
                 findings.append(Finding("warning", "repeated options", message, repeated, brief))
         return findings or [
@@ -140,11 +139,11 @@ class Choice:
         ]
 
     def classes(self, label: Label) -> list[str]:
-        """Returns none: an option belongs to its example."""
+        """Empty: an option belongs to its example."""
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Returns `together` units per example; a text that is too long is cut before its question
+        """The `together` units of each example; a text that is too long is cut before its question
         and option are.
         """
         shared = [
@@ -160,10 +159,11 @@ class Choice:
             count = len(example.options)
             if count > self.together:
                 problem = (
-                    f"the question has {count} options, those of train have {self.together} at most"
+                    f"the question has {count} options, but those of train have at most "
+                    f"{self.together}"
                 )
                 raise DataError(
-                    problem, file=example.file, line=example.line, remedy="Leave options out."
+                    problem, file=example.file, line=example.line, remedy="Remove some options."
                 )
             parts = list(islice(before, len(shared[number])))
             if has_blank(shared[number]):
@@ -206,8 +206,8 @@ class Choice:
         scores = outputs.float().reshape(-1, self.together)
         options = targets.reshape(-1, self.together, 2)[:, 0, 1]
         missing = torch.arange(self.together, device=scores.device) >= options.unsqueeze(-1)
-        # not minus infinity: a group of padding, which has no option at all, would give gradients
-        # that are not numbers
+        # not minus infinity: a group of padding, which has no option at all, would give NaN
+        # gradients
         return scores.masked_fill(missing, torch.finfo(scores.dtype).min)
 
     def count(self, targets: Tensor) -> int:
@@ -221,13 +221,13 @@ class Choice:
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Choice:
-        """Returns itself: dev decides nothing."""
+        """The task itself: nothing is tuned on dev."""
         return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """Returns {"option": its text, "number": from 0 on, "probabilities": of all options}."""
+        """Answers: {"option": its text, "number": from 0, "probabilities": of all options}."""
         scores = np.array(predictions, np.float64).reshape(len(examples), self.together)
         answers = []
         for example, row in zip(examples, scores, strict=True):
@@ -258,8 +258,9 @@ class Choice:
         metric: str,
         wide: Wide | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """The option that is right most often, that with the most weight of words in common with
-        text and question, and what a linear model of such words chooses."""
+        """Three baselines: the most frequently right option, the one that shares the most weighted
+        words with text and question, and a linear model of such words.
+        """
         counts = Counter(example.label for example in train)
         ranked = sorted(range(self.together), key=lambda number: (-counts[number], number))
         usual = {
@@ -288,7 +289,7 @@ class Choice:
         metric: str,
         vectors: WordVectors | None = None,
     ) -> FittedWide | None:
-        """Fits a linear model of what options have in common with text and question."""
+        """Fits a linear model of the words that options share with text and question."""
         return fit_options(train, dev, self.metric(metric), self.together)
 
 
@@ -304,8 +305,8 @@ def _fitted(parts: list[list[int]], length: int) -> list[list[int]]:
 
 
 def _word_weights(train: Sequence[Example]) -> dict[str, float]:
-    """The inverse document frequency of words in the texts and options of train; that of other
-    words is the highest.
+    """The inverse document frequency of words in the texts and options of train; unknown words have
+    the highest.
     """
     texts = set(chain.from_iterable(example.texts for example in train))
     counts = Counter(chain.from_iterable(set(words(text)) for text in texts))

@@ -1,5 +1,5 @@
-"""One text, or a pair of texts → one class, with cross-entropy; the head reads the first token, and
-marks where told so.
+"""One text, or a pair of texts → one class, with cross-entropy; the head reads the first token and,
+if set, markers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FEW = 5  # examples of a label
 
 @TASKS.register("classify")
 class Classify:
-    """Single-label classification; labels are texts, in the order of their first letter."""
+    """Single-label classification; labels are strings in alphabetical order."""
 
     kind: ClassVar[str] = "classify"
     classifies, pairs, cased = True, True, False
@@ -104,7 +104,7 @@ class Classify:
                 f"{most[0]!r} has {ratio} times as many training examples as {least[0]!r}. "
                 'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
             )
-            brief = f"uneven classes, {ratio} to 1: judge by macro-F1, add examples of rare ones"
+            brief = f"imbalanced classes, {ratio} to 1: use macro-F1, add examples of rare ones"
             findings.append(Finding("warning", "imbalance", message, brief=brief))
         few = [label for label, count in ordered if count < FEW]
         if few:
@@ -113,7 +113,7 @@ class Classify:
                 f"{share} fewer than {FEW} training examples: {', '.join(map(repr, few[:10]))}. "
                 "Add examples, or merge or remove these labels."
             )
-            brief = f"{share} under {FEW} examples: add some, or merge labels"
+            brief = f"{share} fewer than {FEW} examples: add some, or merge labels"
             findings.append(Finding("warning", "rare labels", message, brief=brief))
         return [*findings, *mark_findings(splits, self.marks)]
 
@@ -135,7 +135,7 @@ class Classify:
                 f"the label {example.label!r} does not occur in train",
                 file=example.file,
                 line=example.line,
-                remedy="Add training examples of it, or take the row out.",
+                remedy="Add training examples of it, or delete the row.",
             )
         return self._number[example.label]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Example:
-    """One labelled (or, for prediction, unlabelled) example with the place it was read from."""
+    """One labelled (or, for prediction, unlabelled) example with its source."""
 
     texts: tuple[str, ...]  # one text, or the parts that belong together
     # a class name, a number, a list of tags …, as the kind says; None where there is no label
@@ -18,7 +18,7 @@ class Example:
     line: int = 0
     # where the data is split into words (or characters): `texts` then is these, joined by spaces
     words: tuple[str, ...] = ()
-    # of a choice; `texts` has what stands before them, and then each of them
+    # of a choice; `texts` has the texts before them, and then each of them
     options: tuple[str, ...] = ()
 
     @property
@@ -45,7 +45,7 @@ class Splits:
     train: list[Example]
     dev: list[Example]
     test: list[Example] = field(default_factory=list)
-    # what was detected or changed while reading, for the person
+    # what was detected or changed while reading, for the user
     notes: list[str] = field(default_factory=list)
 
     def named(self) -> dict[str, list[Example]]:
@@ -54,12 +54,12 @@ class Splits:
         return {name: part for name, part in parts.items() if part}
 
     def sizes(self) -> str:
-        """How many examples the splits have, in words."""
+        """The numbers of examples of the splits, as text."""
         return ", ".join(f"{name} {len(part):,}" for name, part in self.named().items())
 
 
 def first_few(entries: Sequence[object], most: int) -> str:
-    """The first of some entries with commas between them, and … where there are more."""
+    """The first entries, separated by commas, and … if there are more."""
     text = ", ".join(map(str, entries[:most]))
     if len(entries) > most:
         text += " …"

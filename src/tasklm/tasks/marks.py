@@ -1,8 +1,8 @@
-"""Marks around the things that an example is about, such as << and [[, and the words around them.
+"""Markers around the entities of an example, such as << and [[, and the words around them.
 
-A head that reads the states at the opening marks beside the first token's is the better one for
-relations (*Matching the Blanks: Distributional Similarity for Relation Learning*, arXiv 1906.03158,
-figure 3 f). Linear models get the words in and around the marks.
+A head that reads the states at the opening markers beside the first token's is better at relations
+(*Matching the Blanks: Distributional Similarity for Relation Learning*, arXiv 1906.03158, figure 3
+f). Linear models get the words in and around the markers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ USUAL = (
     ("[unused1]", "[unused2]"),
 )
 MOST = 7  # marks of a task
-MOSTLY = 0.9  # share of train that has marks which are worth a word
+MOSTLY = 0.9  # share of train with markers that is worth mentioning
 NEAR = 4  # words on either side of what is marked, and those in it where nothing closes a mark
 FEW_BETWEEN = 6  # words between two marks that count as a whole too
 _MIRRORED = str.maketrans("<>[](){}", "><][)(}{")
@@ -37,8 +37,8 @@ _MIRRORED = str.maketrans("<>[](){}", "><][)(}{")
 def marked_places(
     example: Example, unit: Unit, marks: Sequence[str], tokeniser: Tokeniser
 ) -> list[int]:
-    """The column of the first token of each mark; 0, the first token's, where the texts have no
-    such mark or it was cut off.
+    """The column of the first token of each marker; 0, the first token's, if the texts have no such
+    marker or it was cut off.
 
     In a pair the first text that has the mark counts.
     """
@@ -68,29 +68,31 @@ def checked_marks(train: Sequence[Example], marks: Sequence[str]) -> tuple[str, 
     there are too many.
     """
     remedy = (
-        "Write each opening mark once in kind.marks, "
-        "as the texts have them, such as '<<,[[', or leave the key out."
+        "Write each opening marker once in kind.marks, as in the texts, such as '<<,[[', or "
+        "leave the key out."
     )
     if len(marks) > MOST:
         raise DataError(
-            f"kind.marks has {len(marks)} marks", file=train[0].file, remedy=f"Give at most {MOST}."
+            f"kind.marks has {len(marks)} markers",
+            file=train[0].file,
+            remedy=f"Give at most {MOST}.",
         )
     for number, mark in enumerate(marks):
         if not mark.strip():
-            raise DataError("kind.marks has an empty mark", remedy=remedy)
+            raise DataError("kind.marks has an empty marker", remedy=remedy)
         if mark in marks[:number]:
             raise DataError(f"kind.marks has {mark!r} twice", remedy=remedy)
         if not any(
             mark in text for text in itertools.chain.from_iterable(one.texts for one in train)
         ):
             raise DataError(
-                f"no training example has the mark {mark!r}", file=train[0].file, remedy=remedy
+                f"no training example has the marker {mark!r}", file=train[0].file, remedy=remedy
             )
     return tuple(marks)
 
 
 def usual_marks(examples: Sequence[Example]) -> tuple[str, ...]:
-    """The usual opening marks that nearly all of some examples have; none where they have none."""
+    """The usual opening markers that nearly all examples have; empty if there are none."""
     texts = [" ".join(example.texts) for example in examples]
     for pair in USUAL:
         if sum(all(mark in text for mark in pair) for text in texts) >= max(1, MOSTLY * len(texts)):
@@ -99,14 +101,16 @@ def usual_marks(examples: Sequence[Example]) -> tuple[str, ...]:
 
 
 def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
-    """Which examples lack a mark; where no marks are set, that the texts have usual ones."""
+    """The examples without a marker; if no markers are set, a hint that the texts have
+    usual ones.
+    """
     if not marks:
         usual = usual_marks(splits.train)
         if not usual:
             return []
         message = (
-            f"texts have the marks {' and '.join(usual)}: "
-            f"--kind.marks '{','.join(usual)}' lets the head read there too."
+            f"texts have the markers {' and '.join(usual)}: "
+            f"--kind.marks '{','.join(usual)}' lets the head read them too."
         )
         return [Finding("ok", "marks", message)]
     findings = []
@@ -119,14 +123,17 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
         if bare:
             missing = (
                 f"{len(bare):,} of the {len(part):,} examples of "
-                f"{name} lack one of the marks {' '.join(marks)}"
+                f"{name} lack one of the markers {' '.join(marks)}"
             )
             examples = tuple(
                 f"{example.file}, line {example.line}: {example.texts[0][:80]}"
                 for example in bare[:3]
             )
-            brief = f"{len(bare):,} examples of {name} lack a mark: mark them, or go on"
-            message = f"{missing}; the head reads the first token there. Mark them, or go on."
+            brief = f"{len(bare):,} examples of {name} lack a marker: add it, or accept this"
+            message = (
+                f"{missing}; the head reads the first token instead. Add the markers, or accept "
+                "this."
+            )
             findings.append(Finding("warning", "marks", message, examples, brief))
     return findings
 
@@ -212,7 +219,7 @@ def _words(text: str) -> list[str]:
         if run.isascii():
             tokens.append(run)
         else:
-            # halves of characters, which no JSON file can hold again, become question marks
+            # lone surrogates, which JSON cannot store, become question marks
             tokens += words(run) or [run.encode("utf-8", "replace").decode()]
     return tokens
 

@@ -1,4 +1,4 @@
-"""The metrics of every kind: what each example adds to some sums, and the score of sums.
+"""The metrics of every kind: the contribution of each example to some sums, and the score of sums.
 
 A resample of the examples is therefore a product of weights and statistics, without a second look
 at the predictions.
@@ -42,7 +42,7 @@ class SummedMetric:
     formula: Value
 
     def statistics(self, gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
-        """Returns (examples, numbers): what each example adds to the sums."""
+        """An array (examples, numbers): the contribution of each example to the sums."""
         if len(gold) != len(predicted):
             raise ValueError(f"{len(gold)} labels, but {len(predicted)} predictions")
         if not len(gold):
@@ -66,7 +66,7 @@ def _chosen(name: str, metrics: Mapping[str, tuple[Count, Value]]) -> SummedMetr
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Returns part / whole, 0 where there is nothing to divide by."""
+    """The ratio part / whole, 0 for an empty whole."""
     return np.divide(
         part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0
     )
@@ -154,7 +154,7 @@ def class_metric(name: str, labels: Sequence[str]) -> SummedMetric:
 
     metrics: dict[str, tuple[Count, Value]] = {
         "accuracy": (_equal, _MEAN),
-        # with one class per example a miss is one too many and one too few: the same number
+        # with one class per example precision and recall are the same
         "micro_f1": (_equal, _MEAN),
         "macro_f1": (counts, _MACRO),
         "weighted_f1": (counts, _from_counts(_weighted_f1)),
@@ -226,7 +226,7 @@ def _standard(values: Sequence[Label] | Floats) -> Floats:
 
 
 def _correlation(sums: Floats) -> Floats:
-    """Returns Pearson's correlation, 0 where one side does not vary."""
+    """Pearson's correlation, 0 if one side does not vary."""
     n, x, y, xy, xx, yy = np.moveaxis(sums, -1, 0)
     spread_x, spread_y = n * xx - x * x, n * yy - y * y
     # less is rounding: all values are the same
@@ -285,7 +285,7 @@ def _entity_counts(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
 
 def _same_length(gold: Sequence[object], predicted: Sequence[object]) -> None:
     if len(gold) != len(predicted):
-        raise ValueError(f"an example of {len(gold)} words has answers for {len(predicted)}")
+        raise ValueError(f"an example of {len(gold)} words has predictions for {len(predicted)}")
 
 
 def _tags_right(gold: Sequence[Label], predicted: Sequence[Label]) -> Floats:
@@ -326,7 +326,7 @@ def _best_answer(score: Callable[[str, str], float]) -> Count:
         points = []
         for texts, answer in zip(gold, predicted, strict=True):
             right = [plain for plain in map(_plain, texts) if plain]
-            right = right or [""]  # SQuAD 2.0: no answer is right where there is none
+            right = right or [""]  # SQuAD 2.0: no answer is right if there is none
             points.append(max(score(one, _plain(answer)) for one in right))
         return _per_example(points)
 

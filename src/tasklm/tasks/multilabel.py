@@ -1,4 +1,4 @@
-"""One text or a pair → any number of labels: a sigmoid for each, thresholds that dev chooses."""
+"""One text or a pair → any number of labels: a sigmoid for each, with thresholds chosen on dev."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Multilabel:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """What it is in other programs: text classification with several labels."""
+        """The equivalent in other programs: text classification with several labels."""
         listed = ", ".join(
             f"{code(label)} {value:.3g}"
             for label, value in zip(self.labels, self.thresholds, strict=True)
         )
         meaning = (
-            f"The sigmoid of each logit is the probability of its "
-            f"label, which is given from its threshold on: {listed}."
+            "The sigmoid of each logit is the probability of its label, which is assigned at or "
+            f"above its threshold: {listed}."
         )
         return Elsewhere(
             "text-classification",
@@ -105,7 +105,7 @@ class Multilabel:
         return cls(labels)
 
     def asked(self, text: str) -> Example:
-        """The example that a text by itself asks about."""
+        """The example of a single text."""
         return Example((text,), None)
 
     @classmethod
@@ -121,7 +121,7 @@ class Multilabel:
         return {"kind": self.kind, "labels": self.labels, "thresholds": self.thresholds}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """How many labels examples have, rare labels, and labels that train does not have."""
+        """The number of labels per example, rare labels, and labels missing from train."""
         findings = [self._sizes(splits)]
         counts = Counter(chain.from_iterable(example.label for example in splits.train))
         few = [label for label in self.labels if counts[label] < FEW]
@@ -131,7 +131,7 @@ class Multilabel:
                 f"fewer than {FEW} training examples: {_listed(few)}. "
                 "Add examples, or merge or remove these labels."
             )
-            rare = f"{len(few)} of {len(self.labels)} labels have under {FEW} examples"
+            rare = f"{len(few)} of {len(self.labels)} labels have fewer than {FEW} examples"
             findings.append(
                 Finding(
                     "warning", "rare labels", message, brief=f"{rare}: add some, or merge labels"
@@ -145,8 +145,8 @@ class Multilabel:
                 used = set(chain.from_iterable(example.label for example in strange))
                 missing = sorted(used - known)
                 message = (
-                    f"{len(strange):,} of the {len(part):,} examples of {name} have labels "
-                    f"that train does not have: {_listed(missing)}. "
+                    f"{len(strange):,} of the {len(part):,} examples of {name} have labels that "
+                    f"do not occur in train: {_listed(missing)}. "
                     "They count as missed; add training examples of them, or correct them."
                 )
                 examples = tuple(
@@ -155,7 +155,7 @@ class Multilabel:
                 )
                 brief = (
                     f"{len(strange):,} examples of {name} "
-                    f"have labels unknown to train: add such to it"
+                    f"have labels unknown to train: add examples of them"
                 )
                 findings.append(Finding("warning", "unknown labels", message, examples, brief))
         return findings
@@ -190,9 +190,7 @@ class Multilabel:
         return units
 
     def _marked(self, examples: Sequence[Example]) -> NDArray[np.int64]:
-        """Returns (examples, labels) of 0 and 1; names that the task does not
-        know have no column.
-        """
+        """An array (examples, labels) of 0 and 1; unknown names have no column."""
         sets = [set(example.label) for example in examples]
         return np.array(
             [[label in names for label in self.labels] for names in sets], np.int64
@@ -239,7 +237,7 @@ class Multilabel:
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """Returns {"labels": those at or above their thresholds, "probabilities": of all}."""
+        """Answers: {"labels": those at or above their thresholds, "probabilities": of all}."""
         answers = []
         for row in predictions:
             chosen = [
@@ -288,7 +286,7 @@ class Multilabel:
         metric: Metric,
         vectors: WordVectors | None,
     ) -> tuple[Trainer, Targets, Setting] | None:
-        """What fits linear models, their targets, and the setting that is best on dev."""
+        """The trainer of linear models, their targets, and the setting that is best on dev."""
         trainer = Trainer.of(train, outputs=len(self.labels), vectors=vectors)
         if not trainer.parts:
             return None
@@ -314,7 +312,7 @@ class Multilabel:
         metric: str,
         vectors: WordVectors | None = None,
     ) -> FittedWide | None:
-        """Fits a linear model per label; None where texts hold nothing to count."""
+        """Fits a linear model per label; None if the texts contain nothing to count."""
         chosen = self._chosen(train, dev, self.metric(metric), vectors)
         if chosen is None:
             return None

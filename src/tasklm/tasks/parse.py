@@ -47,11 +47,11 @@ DIGITS = 9  # of the number of a word, at most
 @TASKS.register("parse")
 class Parse:
     """Dependency parsing; the label of an example is a list of (head, relation), a head being the
-    number of a word from 1 on or 0.
+    number of a word from 1, or 0.
 
-    A sentence longer than a row is read as far as the row goes. In training, a word whose head
-    stands beyond it adds nothing; in an answer, the words beyond it hang on the child of the root,
-    with the most frequent relation, and "unread" counts them.
+    A sentence longer than a row is cut at its end. In training, a word whose head is beyond the cut
+    is ignored; in an answer, the words beyond it are attached to the child of the root, with the
+    most frequent relation, and "unread" counts them.
     """
 
     kind: ClassVar[str] = "parse"
@@ -73,7 +73,7 @@ class Parse:
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """Returns nothing: answers are searched for."""
+        """None: answers are searched for."""
         return None
 
     @classmethod
@@ -133,7 +133,9 @@ class Parse:
         return {"kind": self.kind, "labels": self.labels, **settings}
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Counts of relations, those that train lacks, heads that make no tree, long sentences."""
+        """Counts of relations, those missing from train, heads that do not form a tree, long
+        sentences.
+        """
         counts = _relation_counts(splits.train).most_common()
         relations = first_few([f"{relation} {count:,}" for relation, count in counts], 10)
         message = f"{len(counts)} relations in train: {relations}; sentences: {splits.sizes()}."
@@ -141,7 +143,7 @@ class Parse:
             Finding("ok", "relations", message),
             *unknown_names("relations", set(self.labels), splits, self.classes),
             *_broken_trees(splits),
-            *long_sentences(splits, "are parsed only in part"),
+            *long_sentences(splits, "are only partly parsed"),
         ]
 
     def classes(self, label: Sequence[Arc]) -> list[str]:
@@ -188,11 +190,11 @@ class Parse:
         raise RunError(f"{self.kind}: {self.untaught}")
 
     def count(self, targets: Tensor) -> int:
-        """The number of words whose head stands in their row."""
+        """The number of words whose head is in their row."""
         return int((targets[..., 0] >= 0).sum())
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
-        """Returns (words, 2): the heads of the best tree, and the best relation to each."""
+        """An array (words, 2): the heads of the best tree, and the best relation to each."""
         outputs = outputs[:, : len(outputs)]  # heads too
         heads = best_tree(outputs[..., 0])
         relations = outputs[np.arange(1, len(outputs)), heads, 1:].argmax(-1)
@@ -201,15 +203,13 @@ class Parse:
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Parse:
-        """Returns itself: dev decides nothing."""
+        """The task itself: nothing is tuned on dev."""
         return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """Returns words, heads (from 1 on, 0: root) and relations of each example, and the same as
-        CoNLL-U.
-        """
+        """Words, heads (from 1; 0: root) and relations of each example, and the same as CoNLL-U."""
         arcs_of = {unit.example: arcs for unit, arcs in zip(units, predictions, strict=True)}
         return [self._answer(example, arcs_of[number]) for number, example in enumerate(examples)]
 
@@ -234,14 +234,14 @@ class Parse:
         return answer
 
     def label_of(self, answer: Answer) -> list[Arc]:
-        """Returns (head, relation) of each word."""
+        """The (head, relation) of each word."""
         return list(zip(answer["heads"], answer["relations"], strict=True))
 
     def metric(self, name: str) -> Metric:
-        """Returns las or uas; raises RecipeError for others."""
+        """The metric las or uas; raises RecipeError for others."""
         if name not in self.metrics:
             raise RecipeError(
-                [f"evaluate.metric = {name!r}: trees can be scored by {', '.join(self.metrics)}"]
+                [f"evaluate.metric = {name!r}: the metrics of trees are {', '.join(self.metrics)}"]
             )
         return tree_metric(name, self.punctuation)
 
@@ -266,7 +266,7 @@ class Parse:
     def fit_wide(
         self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
     ) -> None:
-        """Fits nothing: this kind has no wide part."""
+        """None: this kind has no wide part."""
         return
 
 
@@ -292,7 +292,7 @@ class Neighbours:
 
 
 def _heads(example: Example, step: int) -> list[int]:
-    """The number of the next word on one side of each, 0 where there is none."""
+    """The number of the next word on one side of each, 0 if there is none."""
     count = len(example.words)
     return [(word + step) % (count + 1) for word in range(1, count + 1)]
 
@@ -307,8 +307,8 @@ def _right_heads(train: Sequence[Example], step: int) -> int:
 
 
 class UsualArcs:
-    """The most frequent distance to the head, with relation, of each word in train; that of all
-    words for words that train has not.
+    """The most frequent distance to the head, with relation, of each word in train; for unknown
+    words that of all words.
     """
 
     def __init__(self, train: Sequence[Example]) -> None:
@@ -326,7 +326,7 @@ class UsualArcs:
         self._overall = _most(overall)
 
     def arcs(self, example: Example) -> list[Arc]:
-        """The arcs of a sentence; distances out of it are cut to its first or last word."""
+        """The arcs of a sentence; distances beyond it are clipped to its first or last word."""
         arcs = []
         for number, word in enumerate(example.words, 1):
             distance, relation = self._words.get(word, self._overall)
@@ -338,7 +338,7 @@ class UsualArcs:
 
 
 def _most(counts: Counter[Key]) -> Key:
-    """The most frequent key, the first by its text of equals."""
+    """The most frequent key; the alphabetically first in a tie."""
     return min(counts, key=lambda key: (-counts[key], str(key)))
 
 
@@ -363,7 +363,7 @@ def _number(value: Any, path: Path, line: int, word: int) -> int:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**DIGITS:
         return value
-    remedy = "Give each word the number of its head, from 1 on, or 0 for the root."
+    remedy = "Give each word the number of its head, counted from 1, or 0 for the root."
     raise DataError(
         f"the head of word {word} is {value!r}, not a number", file=path, line=line, remedy=remedy
     )
@@ -385,9 +385,9 @@ def _broken_trees(splits: Splits) -> list[Finding]:
             if faults := tree_faults([head for head, _ in example.label]):
                 broken.append(f"{example.file}, line {example.line}: {'; '.join(faults[:SHOWN])}")
     if not broken:
-        return [Finding("ok", "trees", "the heads of every sentence are a tree with one root.")]
+        return [Finding("ok", "trees", "the heads of every sentence form a tree with one root.")]
     message = (
-        f"the heads of {len(broken):,} sentences are not a tree "
-        f"with one root. Correct them, or delete these sentences."
+        f"the heads of {len(broken):,} sentences do not form a tree "
+        f"with one root. Correct or delete these sentences."
     )
     return [Finding("error", "trees", message, tuple(broken[:SHOWN]))]

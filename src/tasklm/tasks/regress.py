@@ -69,16 +69,16 @@ class Regress:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """What it is in other programs; their "regression" would say that the logit is the score,
-        which it is after a sigmoid.
+        """The equivalent in other programs; their "regression" takes the logit itself as the score,
+        without our sigmoid.
         """
         meaning = f"The score is {self.low:g} + {self.high - self.low:g} · sigmoid(logit)."
         return Elsewhere("text-classification", "ForSequenceClassification", meaning)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
-        """The examples of a table and notes; a label that is no number raises a DataError with its
-        line.
+        """The examples of a table and notes; a label that is not a number raises a DataError with
+        its line.
         """
         return read_text_examples(path, data, labelled, number, SCORE_NAMES)
 
@@ -100,7 +100,7 @@ class Regress:
         return cls(low.label, high.label)
 
     def asked(self, text: str) -> Example:
-        """The example that a text by itself asks about."""
+        """The example of a single text."""
         return Example((text,), None)
 
     @classmethod
@@ -108,7 +108,7 @@ class Regress:
         """The task that `to_dict` described."""
         low, high = number_in(values, "low"), number_in(values, "high")
         if low > high or not math.isfinite(high - low):
-            raise ValueError(f"the task's scores from {low:g} to {high:g} are no range")
+            raise ValueError(f"the task's scores from {low:g} to {high:g} are not a range")
         return cls(low, high)
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,8 +136,7 @@ class Regress:
                 message = (
                     f"{len(outside):,} of the {len(part):,} labels of {name} lie outside "
                     f"those of train, {self.low:g} to {self.high:g}. "
-                    "The model cannot answer with such "
-                    "scores; add training examples that have them."
+                    "The model cannot predict such scores; add training examples that have them."
                 )
                 examples = tuple(
                     f"{example.file}, line {example.line}: {example.label:g}"
@@ -145,7 +144,7 @@ class Regress:
                 )
                 brief = (
                     f"{len(outside):,} labels of {name} lie "
-                    f"outside those of train: add such examples to it"
+                    f"outside those of train: add such training examples"
                 )
                 findings.append(
                     Finding("warning", "labels outside the range", message, examples, brief)
@@ -153,7 +152,7 @@ class Regress:
         return findings
 
     def classes(self, label: Label) -> list[str]:
-        """Returns none: scores are no classes."""
+        """Empty: scores are not classes."""
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
@@ -190,13 +189,13 @@ class Regress:
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Regress:
-        """Returns itself: dev decides nothing."""
+        """The task itself: nothing is tuned on dev."""
         return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """Returns {"score": …} in the range of the training labels."""
+        """Answers: {"score": …} in the range of the training labels."""
         return [
             {"score": self.low + (self.high - self.low) * 0.5 * (1 + math.tanh(0.5 * output))}
             for output in predictions
@@ -217,14 +216,14 @@ class Regress:
         metric: str,
         wide: Wide | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
-        """The mean of train, and ridge regression over TF-IDF whose features and strength dev
-        chooses.
+        """Two baselines: the mean of train, and ridge regression over TF-IDF with features and
+        strength chosen on dev.
         """
         mean = math.fsum(example.label for example in train) / len(train)
         usual = {name: [mean] * len(part) for name, part in held.items()}
         if wide is None:
             return {"mean": usual, "TF-IDF + ridge": usual}
-        # not by way of the head, whose scores stay within those of train
+        # not through the head, whose scores stay within those of train
         return {
             "mean": usual,
             "TF-IDF + ridge": {
@@ -239,7 +238,7 @@ class Regress:
         metric: str,
         vectors: WordVectors | None = None,
     ) -> FittedWide | None:
-        """Fits ridge regression; None where texts hold nothing to count."""
+        """Fits ridge regression; None if the texts contain nothing to count."""
         trainer = Trainer.of(train, vectors=vectors)
         if not trainer.parts:
             return None
@@ -270,7 +269,7 @@ def _chosen(trainer: Trainer, dev: Sequence[Example], metric: Metric) -> tuple[F
 
 def ridge(parts: Mapping[str, Any], wanted: Floats, setting: Setting) -> Linear:
     """Ridge regression over the blocks of a setting."""
-    # here, since it costs a second, which reading and training need not spend
+    # imported here because it takes a second that reading and training can save
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=setting.strength, solver="sparse_cg", tol=1e-3)

@@ -1,5 +1,4 @@
-"""What the description of a saved task holds, checked: the folder of a model may come from
-anywhere."""
+"""Checks of a saved task's description: a model folder may come from anywhere."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from tasklm.storage.safe_reading import MOST_JSON
 MOST_NAMES = 1_000_000
 
 
-def of_format(file: Path, version: int, again: str = "Make it again.") -> dict[str, Any]:
-    """What a JSON file of this format holds; raises RunError, with the way
-    out, for one of another.
+def of_format(file: Path, version: int, again: str = "Rebuild it.") -> dict[str, Any]:
+    """The contents of a JSON file of this format; raises RunError, with the remedy, for another
+    format.
     """
     values: dict[str, Any] = read_json(file, MOST_JSON)
     if values.get("format") != version:
-        problem = f"{file} has format {values.get('format')!r}, this version reads {version}"
+        problem = f"{file} has format {values.get('format')!r}, but this version reads {version}"
         raise RunError(f"{problem}. {again}")
     return values
 
@@ -36,7 +35,7 @@ def names_in(values: Mapping[str, Any], key: str) -> list[str]:
     ):
         raise ValueError(f"{key} of the task is not a list of names")
     if len(set(value)) < len(value):
-        raise ValueError(f"{key} of the task has a name twice")
+        raise ValueError(f"{key} of the task repeats a name")
     return list(value)
 
 

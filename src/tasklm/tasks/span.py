@@ -2,7 +2,7 @@
 
 The start of an answer and its end given the start are predicted together and decoded with a beam,
 as in "XLNet" (arXiv 1906.08237) and "ELECTRA" (arXiv 2003.10555). The end's score is a product of
-two short vectors, so that the head gives one row of numbers for each place:
+two short vectors, so that the head outputs one row of numbers per position:
 
     start | bias | begin (32) | finish (32)        end(e | s) = finish(e) · begin(s) / √32 + bias(e)
 """
@@ -39,10 +39,10 @@ from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.squad import Gold, first_place, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
 
-# starts looked at, and candidates kept, of a window; as in ELECTRA's program for SQuAD
+# starts examined, and candidates kept, per window; as in ELECTRA's program for SQuAD
 BEAM = 20
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
-FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: more are an error
+FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: beyond it, an error
 _HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
 _SHOWN = 3
 
@@ -57,7 +57,7 @@ class GoldTexts:
     def statistics(
         self, gold: Sequence[Gold | Sequence[str] | str], predicted: Sequence[str]
     ) -> Floats:
-        """What each example adds to the sums."""
+        """The contribution of each example to the sums."""
         return self.inner.statistics([_texts_of(answers) for answers in gold], predicted)
 
     def value(self, sums: Floats) -> Floats:
@@ -69,7 +69,7 @@ class GoldTexts:
 class Span:
     """Extractive question answering.
 
-    Gold labels are lists of (answer, where it begins), predicted ones texts; "": no answer.
+    Gold labels are lists of (answer, its start), predicted ones texts; "": no answer.
     """
 
     kind: ClassVar[str] = "span"
@@ -83,7 +83,8 @@ class Span:
         self, stride: int, answer_tokens: int, unanswerable: bool, threshold: float = 0.0
     ) -> None:
         """`unanswerable`: training questions without an answer occur, and an answer is then given
-        only where its score exceeds that of "no answer" by more than `threshold`."""
+        only where its score exceeds that of "no answer" by more than `threshold`.
+        """
         self.stride = stride
         self.answer_tokens = answer_tokens
         self.unanswerable = unanswerable
@@ -93,7 +94,7 @@ class Span:
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """Returns nothing: answers are searched for."""
+        """None: answers are searched for."""
         return None
 
     @classmethod
@@ -108,7 +109,7 @@ class Span:
         return cls(settings.stride, settings.answer_tokens, unanswerable)
 
     def asked(self, text: str) -> Example:
-        """Raises: a text by itself asks nothing."""
+        """Raises: a text alone is not a question."""
         raise needs_columns("question and context")
 
     @classmethod
@@ -131,14 +132,14 @@ class Span:
         }
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """How many questions have no answer, and which answers are not in their texts."""
+        """The number of questions without an answer, and answers that are not in their texts."""
         return [
             _answerable(splits, self.unanswerable),
             *(_faults(name, part) for name, part in splits.named().items()),
         ]
 
     def classes(self, label: Any) -> list[str]:
-        """Returns nothing: the kind has no classes."""
+        """Empty: this kind has no classes."""
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
@@ -211,9 +212,7 @@ class Span:
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Span:
-        """The task with the threshold whose answers have the best F1, where there are questions
-        without an answer.
-        """
+        """The task with the threshold of best F1, if there are questions without an answer."""
         if not self.unanswerable:
             return self
         best_ones = [
@@ -265,7 +264,7 @@ class Span:
         """The named metric, for gold answers with places."""
         if name not in self.metrics:
             known = f"{', '.join(self.metrics)}{nearest(name, list(self.metrics))}"
-            raise RecipeError([f"evaluate.metric = {name!r}: kind span has {known}"])
+            raise RecipeError([f"evaluate.metric = {name!r}: the metrics of kind span are {known}"])
         return GoldTexts(answer_metric(name), name)
 
     def baselines(
@@ -275,8 +274,8 @@ class Span:
         metric: str,
         wide: Any = None,
     ) -> dict[str, dict[str, list[str]]]:
-        """The sentence that shares most with the question, and "majority": no answer if most have
-        none, else the first sentence.
+        """Two baselines: the sentence that shares most with the question, and "majority": no answer
+        if most have none, else the first sentence.
         """
         weights = word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)
@@ -294,15 +293,16 @@ class Span:
     def fit_wide(
         self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
     ) -> None:
-        """Fits nothing: this kind has no wide part."""
+        """None: this kind has no wide part."""
         return
 
     def _best(
         self, example: Example, windows: Sequence[tuple[Window, Kept]]
     ) -> tuple[int, int, float, float]:
-        """Returns (begin, end, score) of the best answer in characters, with a score of minus
-        infinity where there is none, and the lowest score of "no answer": each window but that with
-        the answer says that it has none."""
+        """The best answer as (begin, end, score) in characters, with a score of minus infinity if
+        there is none, and the lowest score of "no answer": every window except the one with the
+        answer predicts none.
+        """
         none = min(score for _, (score, _) in windows)
         ranked = []
         for unit, (_, candidates) in windows:
@@ -349,9 +349,9 @@ def _answerable(splits: Splits, unanswerable: bool) -> Finding:
     message = f"questions without an answer: {counts}."
     if not unanswerable and any(silent.values()):
         message += (
-            " Train has none, so that every question will be answered: add such questions to it."
+            " Train has none, so every question will get an answer: add such questions to train."
         )
-        brief = "train alone has no questions without an answer: add some to it"
+        brief = "only train has no questions without an answer: add some to it"
         return Finding("warning", "answerability", message, brief=brief)
     return Finding("ok", "answerability", message)
 
@@ -359,10 +359,10 @@ def _answerable(splits: Splits, unanswerable: bool) -> Finding:
 def _faults(name: str, part: Sequence[Example]) -> Finding:
     faulty = [example for example in part if example.label and first_place(example.label) is None]
     if not faulty:
-        return Finding("ok", f"answers in {name}", "every answer stands in its text.")
-    level, use = "warning", "They can hardly be answered rightly"
+        return Finding("ok", f"answers in {name}", "every answer occurs in its text.")
+    level, use = "warning", "They can hardly be answered correctly"
     if name == "train":
-        use = "Nothing is learnt from them"
+        use = "The model learns nothing from them"
         if len(faulty) > FAULTY_SHARE * len(part):
             level = "error"
     message = (

@@ -82,7 +82,9 @@ class Tag:
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """Token classification; nothing where a CRF searches for the tags."""
+        """The equivalent in other programs: token classification; None if a CRF searches for the
+        tags.
+        """
         if self.crf:
             return None
         meaning = (
@@ -151,13 +153,15 @@ class Tag:
         }
 
     def audit(self, splits: Splits) -> list[Finding]:
-        """Counts of tags, tags that train lacks, steps that the scheme forbids, long sentences."""
+        """Counts of tags, tags missing from train, transitions that the scheme forbids, long
+        sentences.
+        """
         unknown = unknown_names("tags", set(self.labels), splits, self.classes)
         return [
             *self._counts(splits),
             *unknown,
             self._illegal(splits),
-            *long_sentences(splits, "are tagged in parts that do not see one another"),
+            *long_sentences(splits, "are tagged in separate parts"),
         ]
 
     def _counts(self, splits: Splits) -> list[Finding]:
@@ -169,18 +173,18 @@ class Tag:
         findings = [Finding("ok", "tags", message)]
         few = [tag for tag, count in counts if count < FEW]
         if few:
-            share = f"{len(few)} of {len(counts)} tags stand on"
+            share = f"{len(few)} of {len(counts)} tags occur on"
             message = (
                 f"{share} fewer than {FEW} words of train: {', '.join(map(repr, few[:10]))}. "
                 "Add sentences with them, or merge or remove these tags."
             )
-            brief = f"{share} under {FEW} words: add some, or merge tags"
+            brief = f"{share} fewer than {FEW} words: add some, or merge tags"
             findings.append(Finding("warning", "rare tags", message, brief=brief))
         return findings
 
     def _illegal(self, splits: Splits) -> Finding:
         if self.scheme == PLAIN:
-            return Finding("ok", "tag sequences", "the tags are plain: any may follow any.")
+            return Finding("ok", "tag sequences", "plain tags: any tag may follow any other.")
         faulty: list[str] = []
         counts: list[str] = []
         for name, part in splits.named().items():
@@ -192,11 +196,11 @@ class Tag:
             if len(faulty) > before:
                 counts.append(f"{len(faulty) - before:,} of {len(part):,} sentences of {name}")
         if not faulty:
-            message = f"all sentences keep to the scheme {self.scheme}."
+            message = f"all sentences follow the scheme {self.scheme}."
             return Finding("ok", "tag sequences", message)
         message = (
             f"{', '.join(counts)} break the rules of {self.scheme}. "
-            "Spans are counted as conlleval repairs them; better correct the tags."
+            "They are scored as conlleval repairs them; better correct the tags."
         )
         brief = f"{len(faulty):,} sentences break the rules of {self.scheme}: correct their tags"
         return Finding("warning", "tag sequences", message, tuple(faulty[:SHOWN]), brief)
@@ -206,11 +210,9 @@ class Tag:
         return list(label)
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """Rows whose places are the first pieces of words; a sentence that is too long goes on in
-        further rows.
-
-        A row must have a place: that of an example without words is [CLS], and its answer is not
-        looked at.
+        """Rows whose places are the first pieces of words; a sentence that is too long continues in
+        further rows. A row must have a place: for an example without words it is [CLS], whose
+        answer is ignored.
         """
         sentences = [words_of(example, self.characters)[0] for example in examples]
         units = []
@@ -231,7 +233,7 @@ class Tag:
         return units
 
     def _targets(self, example: Example) -> NDArray[np.int64] | None:
-        """The numbers of the tags, NONE for those that train has not; None without a label."""
+        """The numbers of the tags, NONE for unknown ones; None without a label."""
         if example.label is None:
             return None
         return np.array([self._number.get(tag, NONE) for tag in example.label] or [NONE], np.int64)
@@ -247,7 +249,7 @@ class Tag:
         return TagHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns cross-entropy summed over words, or minus the log-likelihood of the sequences."""
+        """The cross-entropy summed over words, or the negative log-likelihood of the sequences."""
         if self.crf:
             return negative_log_likelihood(outputs, targets)
         return functional.cross_entropy(
@@ -276,14 +278,14 @@ class Tag:
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> Tag:
-        """Returns itself: dev decides nothing."""
+        """The task itself: nothing is tuned on dev."""
         return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
-        """Returns words and tags of each example and, where tags are in a scheme, the entities:
-        ends are exclusive, words inclusive.
+        """Words and tags of each example and, if tags are in a scheme, the entities, with exclusive
+        ends.
         """
         tags: list[Tags] = [[] for _ in examples]
         for unit, numbers in zip(units, predictions, strict=True):
@@ -311,10 +313,12 @@ class Tag:
         return list(answer["tags"])
 
     def metric(self, name: str) -> Metric:
-        """Returns entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
+        """The metric entity_f1 (tags in a scheme) or accuracy; raises RecipeError for others."""
         if name not in self.metrics:
             known = ", ".join(self.metrics)
-            raise RecipeError([f"evaluate.metric = {name!r}: these tags can be scored by {known}"])
+            raise RecipeError(
+                [f"evaluate.metric = {name!r}: the metrics of these tags are {known}"]
+            )
         return tag_metric(name)
 
     def baselines(
@@ -362,7 +366,7 @@ def _tag(value: Any, column: str, path: Path, line: int) -> str:
         return str(value)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    remedy = "Give each word a tag: a text that is not empty, or a whole number."
+    remedy = "Give each word a tag: a non-empty text, or a whole number."
     raise DataError(
-        f"the tag {value!r} in column {column!r} is no name", file=path, line=line, remedy=remedy
+        f"the tag {value!r} in column {column!r} is not a name", file=path, line=line, remedy=remedy
     )

@@ -58,11 +58,11 @@ class TokenBatch:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> TokenBatch:
-        """The batch in memory that a GPU reads by itself, so that nobody waits for the copy."""
+        """The batch in pinned memory, so that nothing waits for the copy."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     def part(self, number: int, parts: int) -> TokenBatch:
-        """One of `parts` micro-batches of nearly equal size; some are empty where rows are few.
+        """One of `parts` micro-batches of nearly equal size; some are empty if there are few rows.
 
         Bounds and tiles are counted after cutting, not before.
         """
@@ -91,8 +91,8 @@ class TokenBatch:
     def with_bounds(self) -> TokenBatch:
         """The batch with the bounds of its pieces, of a size that depends on its shape and `most`.
 
-        Padding is cut into pieces of at most `longest` tokens: the kernel leaves what is longer
-        unwritten.
+        Padding is split into pieces of at most `longest` tokens: the kernel does not write longer
+        ones.
         """
         pieces = self.pieces.numpy()
         rows, length = pieces.shape
@@ -131,7 +131,7 @@ def changed_tensors(record: Any, change: Callable[[Tensor], Tensor]) -> dict[str
 
 
 def shuffled(count: int, *seed: int) -> np.ndarray:
-    """0 … count−1 in an order that depends on the seed alone."""
+    """0 … count−1 in an order that depends only on the seed."""
     return np.random.default_rng(seed).permutation(count)
 
 
@@ -174,12 +174,12 @@ class PackedStream:
         return {"epoch": self.epoch, "window": self.window, "row": self.row}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes to a position that `state` gave."""
+        """Goes to a position returned by `state`."""
         self.epoch, self.window, self.row = state["epoch"], state["window"], state["row"]
         self._plan = None
 
     def next(self) -> TokenBatch:
-        """The next batch; a rest of a window is filled up from the next window."""
+        """The next batch; the rest of a window is filled up from the next one."""
         cls, sep, pad = self.vocabulary.cls, self.vocabulary.sep, self.vocabulary.pad
         parts: list[tuple[np.ndarray, ...]] = []
         missing = self.batch

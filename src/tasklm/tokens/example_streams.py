@@ -10,12 +10,12 @@ from tasklm.tokens.batches import TokenBatch, shuffled
 from tasklm.tokens.examples import MOST, EncodedExamples, most_groups
 from tasklm.tokens.packing import first_fit
 
-BUCKET = 16  # batches whose examples are dealt out together, by their lengths
+BUCKET = 16  # batches whose examples are distributed together by length
 TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
 # cost of a token in a packed row of twice the longest example, beside one in a row of once it
 LONG_ROW = 1.04
 LENGTHS = 3  # of batches that cannot be packed: each is compiled for itself
-# a length more must save at least so much of the padded tokens to be worth its compilation
+# share of padded tokens that another length must save to be worth its compilation
 SHORTER = 0.85
 
 
@@ -23,8 +23,8 @@ class ExampleStream:
     """Endless batches of task examples; every epoch has each example once.
 
     Padded batches hold examples of about one length, so that little padding is computed. A compiled
-    model needs batches of few shapes: packed ones, which hold examples of all lengths, dealt out so
-    that every batch has about as many tokens, or, for heads that must have a row for each unit,
+    model needs batches of few shapes: packed ones, which have examples of all lengths, distributed
+    so that every batch has about as many tokens, or, for heads that need a row for each unit,
     padded ones of one of LENGTHS lengths. `batch` counts rows: an example of several units (the
     options of a choice) takes as many.
     """
@@ -59,7 +59,7 @@ class ExampleStream:
         return {"epoch": self.epoch, "index": self.index}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes to a position that `state` gave."""
+        """Goes to a position returned by `state`."""
         self.epoch, self.index = state["epoch"], state["index"]
         self._batches = []
 
@@ -112,7 +112,9 @@ class ExampleStream:
         return [batches[i] for i in shuffled(len(batches), self.seed, self.epoch, 1)]
 
     def _dealt(self, bucket: np.ndarray, start: int) -> list[np.ndarray]:
-        """Deals examples sorted by length into batches that take one of every run of neighbours."""
+        """Distributes examples sorted by length over batches, one of every run of neighbours to
+        each.
+        """
         count = -(-len(bucket) // self.batch)
         hands: list[list[int]] = [[] for _ in range(count)]
         for first in range(0, len(bucket), count):
@@ -156,7 +158,9 @@ class ExampleStream:
         return lengths
 
     def _first_batches(self) -> list[np.ndarray]:
-        """The batches of some epochs: each deals otherwise, and small batches differ most."""
+        """The batches of some epochs: each is distributed differently, and small batches differ
+        most.
+        """
         batches = []
         for epoch in range(max(1, min(TRIED_EPOCHS, TRIED_BATCHES // len(self)))):
             self.epoch = epoch

@@ -51,15 +51,15 @@ class Beside:
 
 
 def most_groups(together: int) -> int:
-    """How many groups of so many units share a packed row at most."""
+    """The maximum number of groups of a size that share a packed row."""
     return max(1, MOST // together)
 
 
 class EncodedExamples:
     """Task examples as units: tokens, the places that the head reads, and the targets there.
 
-    Units next to one another that are answered as one (the options of a choice) make a group; a
-    batch is made of whole groups.
+    Adjacent units with one common answer (the options of a choice) form a group; a batch consists
+    of whole groups.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class EncodedExamples:
         wide: NDArray[np.float32] | None = None,
         taught: NDArray[np.float32] | None = None,
     ) -> EncodedExamples:
-        """Examples as their task encodes them, with what a wide part and teachers, if any, say."""
+        """Examples as their task encodes them, with outputs of a wide part and teachers, if any."""
         units = task.encode(examples, vocabulary, length)
         for name, numbers in (("wide", wide), ("taught", taught)):
             if numbers is None:

@@ -1,4 +1,6 @@
-"""Which tokens are hidden, and by what: drawn on the CPU, the same for every device and split."""
+"""Masking: which tokens are replaced, and by what; drawn on the CPU, the same for every device and
+split.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from numba import njit
 # step of the counter whose mixed values are the random numbers
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 HIDE = ("bert", "mask", "uniform", "unigram", "nothing")
-NONE = -100  # answer of a place that asks nothing: PyTorch's losses leave it out
+NONE = -100  # answer of a position without a target: PyTorch's losses ignore it
 
 
 @dataclass(frozen=True)
 class MaskRule:
-    """Which tokens may be picked, how many of them, and what is shown in their place.
+    """Which tokens may be picked, how many of them, and what replaces them.
 
     `hide`: "bert" makes 80 % of the picked tokens [MASK] and 10 % random ones, and keeps 10 %;
     "mask" always [MASK], "uniform" any token that is not special, "unigram" a token of the batch
@@ -38,8 +40,8 @@ def mask_rows(
 
     `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood
     there; a row of fewer targets ends in column 0 with the answer NONE. One token of a row at least
-    is picked. A row's draws depend on the seed and on its number alone (`first` is the number of
-    the first), never on the other rows, but for "unigram".
+    is picked. A row's draws depend only on the seed and its number (`first` is the number of the
+    first), never on the other rows, except for "unigram".
     """
     places = max(1, round(rule.rate * ids.shape[1]))
     changed = ids.copy()
@@ -123,8 +125,7 @@ def _pick_words(ids, usable, continues, wanted, state):  # type: ignore[no-untyp
     """Puts the columns of random whole words at the front of `usable`; returns the state of the
     draws and how many columns these are.
 
-    Words that would make it more than `wanted` are passed over; where all would, the first one
-    drawn is cut.
+    Words that would exceed `wanted` are skipped; if all would, the first one drawn is cut.
     """
     count = len(usable)
     starts = np.empty(count + 1, np.int64)
@@ -167,7 +168,7 @@ def _uniform(seed, first, numbers):  # type: ignore[no-untyped-def]
     for row in range(len(numbers)):
         state = mix(
             mix(seed + GOLDEN * np.uint64(first + row + 1)) + np.uint64(1)
-        )  # another sequence than that of the masks
+        )  # independent of the masks
         for place in range(numbers.shape[1]):
             state += GOLDEN
             numbers[row, place] = np.float32((mix(state) >> np.uint64(40)) * 2.0**-24)

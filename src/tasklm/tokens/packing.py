@@ -1,6 +1,6 @@
 """Packing: passages end to end in rows of fixed length, each piece with its own [CLS] and [SEP].
 
-A passage that does not fit is cut and goes on in the next row as a piece of its own, so no place is
+A passage that does not fit is cut and continues in the next row as a separate piece, so no space is
 wasted. Pieces of one row are numbered; attention does not cross from one to another.
 """
 

@@ -2,7 +2,7 @@
 
 A piece [CLS] text [SEP] becomes [CLS] first [SEP] second [SEP] of the same length: the text's last
 token makes room. Half of the pieces swap their second parts with one another. Parts begin with a
-word where the vocabulary marks words: half a word would give it away.
+whole word if the vocabulary marks words: half a word would give the answer away.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tasklm.tokens.masking import GOLDEN, NONE, below, mix
 
 SHORTEST = 16  # tokens of a piece, [CLS] and [SEP] among them, that is cut at all
 FOLLOWS, SWAPPED = 0, 1  # BERT's numbers
-_TRIES = 16  # places at which a word is looked for
+_TRIES = 16  # positions that are tried for the start of a word
 
 
 def pair_rows(
@@ -39,7 +39,7 @@ def pair_rows(
 @njit(cache=True, nogil=True)
 def _pair(ids, pieces, sep, continues, seed, changed, segments, firsts, answers):  # type: ignore[no-untyped-def]
     bounds = _long_pieces(pieces)
-    count, state = len(bounds), mix(seed + np.uint64(2))  # another sequence than that of the masks
+    count, state = len(bounds), mix(seed + np.uint64(2))  # independent of the masks
     order = np.arange(count)
     for i in range(count):
         state += GOLDEN

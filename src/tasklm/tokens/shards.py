@@ -39,7 +39,7 @@ class Shards:
             about = read_json(folder / "shards.json")
             if about["format"] != FORMAT:
                 raise RunError(
-                    f"{folder} has another format of tokens. Delete it and run the same command "
+                    f"{folder} has a different token format. Delete it and run the same command "
                     "again."
                 )
             dtype = np.dtype(about["dtype"])

@@ -29,7 +29,7 @@ ROLES = {
 ROLE_FILES = (
     "special_tokens_map.json",
     "tokenizer_config.json",
-)  # where a folder of Hugging Face's says it; the first one has precedence
+)  # where a Hugging Face folder declares it; the first one has precedence
 WORD_STARTS = (
     "▁",
     "ĠĊĉč",
@@ -39,8 +39,8 @@ WORD_STARTS = (
 class Vocabulary:
     """A `tokenizers` model plus the numbers of the special tokens.
 
-    `names` (role → token) says which these are. Without it the tokens that the tokenizer puts
-    around a text are [CLS] and [SEP], and the others are known by their usual names.
+    `names` (role → token) names them. Without it the tokens that the tokenizer puts around a text
+    are [CLS] and [SEP], and the others are recognised by their usual names.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Vocabulary:
         return list(encoding.ids), [(int(begin), int(end)) for begin, end in encoding.offsets]
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """The text of token numbers, special tokens included, for a person to look at."""
+        """The text of token numbers, special tokens included, for display."""
         return str(self.tokenizer.decode(list(numbers), skip_special_tokens=False))
 
     @contextmanager
@@ -99,10 +99,10 @@ class Vocabulary:
         return [self.cls, *tokens, self.sep]
 
     def continuing(self) -> np.ndarray:
-        """Whether each token goes on with the word before it, by a mark (##) or its lack (▁, Ġ).
+        """Whether each token continues the word before it, by a marker (##) or its absence (▁, Ġ).
 
-        Without a mark of its own, a token that begins with a sign and not with a letter or digit is
-        a word. Raises RecipeError where the vocabulary marks no words.
+        Without a marker, a token that does not begin with a letter or digit is a word. Raises
+        RecipeError if the vocabulary does not mark words.
         """
         texts = [self.tokenizer.id_to_token(number) or "" for number in range(len(self))]
         prefix = getattr(self.tokenizer.model, "continuing_subword_prefix", None)
@@ -117,7 +117,7 @@ class Vocabulary:
             if not marked:
                 raise RecipeError(
                     [
-                        "train.whole_words: this vocabulary does not say where words begin (by "
+                        "train.whole_words: this vocabulary does not mark where words begin (by "
                         "##, ▁ or Ġ); set it to false"
                     ]
                 )
@@ -130,7 +130,7 @@ class Vocabulary:
         return flags
 
     def save(self, path: Path) -> None:
-        """Writes tokenizer.json, and beside it special tokens whose names it does not tell."""
+        """Writes tokenizer.json, and beside it the special tokens that it does not name."""
         write_text(path, self.tokenizer.to_str(pretty=False))
         known = self.tokenizer.get_vocab(with_added_tokens=True)
         if self._names != _special_names(self.tokenizer, known):
@@ -146,7 +146,7 @@ class Vocabulary:
             return cls(Tokenizer.from_str(text), path, _names_beside(path))
         except FileNotFoundError:
             raise DataError(
-                "there is no such tokenizer", file=path, remedy="Give another tokens.file."
+                "no such tokenizer", file=path, remedy="Give another tokens.file."
             ) from None
         except DataError:
             raise
@@ -200,13 +200,13 @@ def _names_beside(path: Path) -> dict[str, str]:
             raise DataError(
                 f"damaged ({error})",
                 file=beside,
-                remedy="Copy it again from where it came, or delete it.",
+                remedy="Copy it again from its source, or delete it.",
             ) from None
     return names
 
 
 def vocabulary_size(words: int) -> int:
-    """The default number of subword types for so many words of text.
+    """The default vocabulary size for an amount of text.
 
     Heaps' law gives about words^0.5 to words^0.6 distinct words; small text gets a small table, so
     that most rows of the embedding are seen often enough to be learnt. The top is BERT's 30,522.
@@ -217,10 +217,10 @@ def vocabulary_size(words: int) -> int:
 def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int) -> Vocabulary:
     """A vocabulary of at most `size` types, each with two occurrences or more in the text.
 
-    WordPiece and BPE come out the same every time. The library's Unigram trainer does not: a run
+    WordPiece and BPE are deterministic. The library's Unigram trainer does not: a run
     keeps the vocabulary it trained, but another run on the same data gets a slightly different one.
     """
-    # accents are kept: in many languages they tell words apart
+    # accents are kept: in many languages they distinguish words
     normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,

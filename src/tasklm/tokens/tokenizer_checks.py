@@ -1,7 +1,6 @@
-"""What a tokenizer.json, which may come from anywhere, may hold: its library knows no limits.
-
-A tokenizer can double a text again and again until the memory is full, try a regular expression for
-hours, or number its types beyond every table. None of this needs to be run to be seen.
+"""Checks of a tokenizer.json, which may come from anywhere: its library has no limits. A tokenizer
+can double a text again and again until the memory is full, run a regular expression for hours, or
+number its tokens beyond every table. All of this can be detected without running it.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _LONGER = {"[": _SET, "\\": _ESCAPE}  # by the signs that begin them
 
 
 def check_tokenizer(values: Any) -> None:
-    """Raises ValueError where a tokenizer.json cannot be run without harm."""
+    """Raises ValueError if a tokenizer.json cannot be run safely."""
     if not isinstance(values, dict) or not isinstance(values.get("model"), dict):
-        raise ValueError("it describes no tokenizer")
+        raise ValueError("it does not describe a tokenizer")
     growth = 1.0
     for part in parts_of(values.get("normalizer"), "normalizers"):
         growth *= _growth(part)
@@ -59,7 +58,7 @@ def parts_of(part: Any, inside: str) -> Iterator[dict[str, Any]]:
     while waiting:
         one = waiting.pop()
         if not isinstance(one, dict):
-            continue  # none, or nothing that the library would take
+            continue  # none, or nothing that the library would accept
         seen += 1
         if seen > MOST_PARTS:
             raise ValueError(f"it has more than {MOST_PARTS} {inside}")
@@ -110,7 +109,7 @@ def check_pattern(pattern: str) -> None:
     A repeated group may hold neither repetitions nor alternatives, and nothing refers back to a
     group.
     """
-    refused = ValueError(f"its regular expression {pattern[:80]!r} may take for ever on some texts")
+    refused = ValueError(f"its regular expression {pattern[:80]!r} may run forever on some texts")
     if len(pattern) > LONGEST_PATTERN:
         raise refused
     groups = [_Group()]
@@ -149,7 +148,7 @@ def check_pattern(pattern: str) -> None:
 
 @dataclass
 class _Group:
-    """What stands in a group of a pattern, as far as it was read."""
+    """The contents of a group of a pattern, as far as it was read."""
 
     repeats: int = 0  # without an end, in this branch
     varies: bool = False  # whether it may match a text in several ways
@@ -166,7 +165,7 @@ def _counts(quantifier: re.Match[str]) -> tuple[float, float]:
 
 
 def _check_template(processor: Any) -> None:
-    """Raises ValueError where a template names special tokens that it does not have."""
+    """Raises ValueError if a template names special tokens that it does not have."""
     for part in parts_of(processor, "processors"):
         if part.get("type") != "TemplateProcessing":
             continue
@@ -198,7 +197,7 @@ def _check_model(model: dict[str, Any], added: dict[str, Any]) -> None:
         any(type(number) is not int or not 0 <= number < MOST_IDS for number in numbers)
         or len(_list(vocabulary)) > MOST_IDS
     ):
-        raise ValueError(f"its types are not numbered from 0 to {MOST_IDS:,}")
+        raise ValueError(f"its token ids are not numbers from 0 to {MOST_IDS:,}")
     longest = model.get("max_input_chars_per_word", 0)
     if type(longest) is not int or longest > LONGEST_WORD:
         raise ValueError(
@@ -207,7 +206,7 @@ def _check_model(model: dict[str, Any], added: dict[str, Any]) -> None:
         )
     unknown = model.get("unk_token")
     if known and unknown is not None and unknown not in known and unknown not in added:
-        raise ValueError(f"it has no {unknown!r} token, which it gives for what it does not know")
+        raise ValueError(f"it has no {unknown!r} token, which it uses for unknown text")
     if model.get("dropout"):
         raise ValueError("it splits words at random (dropout)")
 

@@ -29,8 +29,8 @@ def count_words(
 ) -> Counter[str]:
     """How often each word occurs after normalising; punctuation marks are words, as in BERT.
 
-    The normaliser must look at one character at a time, as BERT's does. What stands between two
-    spaces is then split once only, however often it occurs.
+    The normaliser must treat one character at a time, like BERT's. A string between two spaces is
+    then split only once, however often it occurs.
     """
     counts: Counter[str] = Counter()
     pieces: Counter[str] = Counter()

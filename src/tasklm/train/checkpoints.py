@@ -1,7 +1,7 @@
 """Checkpoints: weights, optimiser and position, written under a temporary name and renamed.
 
-A checkpoint lists its files with their checksums and is on the disk before it has its name. There
-are always two: where the last one is damaged, training goes on from the one before. Nothing is
+A checkpoint lists its files with their checksums and is synced to disk before it gets its name.
+There are always two: if the last one is damaged, training continues from the one before. Nothing is
 pickled, and no state of random generators is needed: every draw of a step comes from a generator
 seeded by (seed, step).
 """
@@ -34,7 +34,7 @@ LEAST = 2  # checkpoints that are kept, so that there is one to fall back to
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a training goes on from."""
+    """The state that a training continues from."""
 
     folder: Path
     tensors: dict[str, dict[str, Tensor]]  # by group
@@ -70,7 +70,7 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def last(self) -> Checkpoint | None:
-        """The last checkpoint that is whole, or None when there is none."""
+        """The last intact checkpoint, or None."""
         for folder in reversed(self._all()):
             if _is_whole(folder):
                 tensors = {path.stem: load_weights(path) for path in folder.glob("*.safetensors")}
@@ -80,7 +80,7 @@ class Checkpoints:
         return None
 
     def put_back(self, checkpoint: Checkpoint) -> None:
-        """Makes the files `beside` those of a checkpoint; what came after it goes away."""
+        """Restores the files `beside` to those of a checkpoint; later content is removed."""
         if sums_in(checkpoint.folder / STATE) is None:
             return  # of an earlier version, which held none
         for name in self.beside:
@@ -120,7 +120,7 @@ class Checkpoints:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a checkpoint is what was written; one of an earlier version must be readable."""
+    """Whether a checkpoint is intact; one of an earlier version must be readable."""
     try:
         listed = sums_in(folder / STATE)
         if listed is None:

@@ -1,4 +1,4 @@
-"""What both stages of a training are made from."""
+"""The inputs of both stages of a training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasklm.train.init.first_weights import Counted, count
 
 @dataclass
 class TrainingContext:
-    """What both stages are made from."""
+    """The inputs of both stages."""
 
     encoder: str
     shape: Shape
@@ -45,5 +45,5 @@ class TrainingContext:
 
     @functools.cached_property
     def counted(self) -> Counted:
-        """What counts of the text say about its tokens; counted once."""
+        """The statistics of the text's tokens; counted once."""
         return count(self.train, self.external, self.vocabulary.specials, self.shape)

@@ -1,4 +1,4 @@
-"""What is kept and shown of a training: a learning curve, the number to follow, speed, memory."""
+"""The records of a training: its learning curve, the main number, speed, memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ POINTS = 200  # points of a learning curve
 class Curve:
     """At most about POINTS averaged points of the losses, and every dev score.
 
-    Checkpoints hold it, as what is averaged depends on all steps; its file is for those who look on
-    meanwhile.
+    It is part of checkpoints, because averages depend on all steps; its file is for watching the
+    run.
     """
 
     def __init__(self, path: Path | None, peak_rate: float) -> None:
@@ -28,7 +28,7 @@ class Curve:
         self._sums: dict[str, list[Any]] = {}
 
     def take(self, record: Record) -> dict[str, float] | None:
-        """A new point when one is due; only then does anybody wait for the device."""
+        """A new point when one is due; only this waits for the device."""
         for name, loss in record.losses.items():
             self._sums.setdefault(name, []).append(loss)
         due = record.step % max(1, record.steps // POINTS) == 0 or record.step == record.steps
@@ -58,7 +58,7 @@ class Curve:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
+        """Restores the state of a checkpoint."""
         self.points = state["points"]
         self._sums = {
             name: [torch.tensor(loss) for loss in losses] for name, losses in state["since"].items()
@@ -71,7 +71,7 @@ class Curve:
 
 
 def _points_in(path: Path | None) -> list[dict[str, float]]:
-    """The points of an interrupted training; none where a power cut left something else."""
+    """The points of an interrupted training; empty if a power cut damaged the file."""
     if path is None or not path.exists():
         return []
     try:
@@ -82,14 +82,14 @@ def _points_in(path: Path | None) -> list[dict[str, float]]:
 
 
 class Headline:
-    """The number of a training to follow: the best dev score or, while there is none, the loss."""
+    """The main number of a training: the best dev score or, until there is one, the loss."""
 
     def __init__(self) -> None:
         self._dev: float | None = None
         self._reads_text = False  # selected text, whose loss is then the main one
 
     def text(self, point: dict[str, float]) -> str:
-        """The number after another point of the curve; empty where the point does not have it."""
+        """The number after a new point of the curve; empty if the point does not have it."""
         if "dev" in point:
             self._dev = point["dev"] if self._dev is None else max(point["dev"], self._dev)
         if self._dev is not None:
@@ -106,14 +106,14 @@ class Headline:
 
 
 class Speed:
-    """Tokens and FLOPs per second since the last point, beside the ceiling of the device."""
+    """Tokens and FLOPs per second since the last point, compared with the device's peak."""
 
     def __init__(self, machine: Machine, ceiling: float) -> None:
         self.machine, self.ceiling = machine, ceiling * machine.ranks.count
         self._tokens, self._flops, self._seconds = 0, 0.0, 0.0
 
     def since_last(self, record: Record) -> dict[str, float]:
-        """Tokens per second, TFLOP/s, their share of the ceiling and (on a GPU) memory in GB."""
+        """Tokens per second, TFLOP/s, their share of the peak and (on a GPU) memory in GB."""
         seconds = max(record.seconds - self._seconds, 1e-9)
         tokens = (record.tokens - self._tokens) / seconds
         flops = (record.flops - self._flops) / seconds

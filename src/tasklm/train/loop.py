@@ -2,8 +2,8 @@
 
 It asks the stage for the work of a step, a few steps ahead and in another thread, sums the losses
 over micro-batches and processes with the right denominators, steps the optimiser, writes
-checkpoints and yields a record per step. What is learnt, and when dev is scored, is the stage's. On
-a GPU it waits for the device only every 25 steps or more.
+checkpoints and yields a record per step. The stage decides what is learnt and when dev is scored.
+On a GPU it waits for the device only every 25 steps or more.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tasklm.train.prefetch import Prefetcher
 from tasklm.train.skipped import SkippedSteps
 from tasklm.train.steps import Record, Resumed, Stage, Step, step_seed
 
-LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are looked at …
-# … on a GPU, where looking waits for it, at most and at least every so many steps
+LOOKS = 0.02  # share of the steps after which the clock and the skipped steps are checked …
+# … on a GPU, where a check waits for the device: bounds in steps
 LOOK_OFTEN, LOOK_SELDOM = 25, 50
-LONGER = 1.5  # a machine faster than measured does at most so many times the steps first planned
+LONGER = 1.5  # a machine faster than measured does at most this many times the planned steps
 MOST_SKIPPED = 0.05  # share of the steps that may be skipped because a loss was not finite
-LOWEST = 1 / 64  # of the learning rate, after going back again and again
+LOWEST = 1 / 64  # of the learning rate, after going back repeatedly
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Settings:
 
 @dataclass
 class Progress:
-    """How far training is: all of it is in a checkpoint."""
+    """The progress of training, all of it in a checkpoint."""
 
     step: int = 0
     tokens: int = 0
@@ -90,7 +90,7 @@ class Loop:
     def run(self) -> Iterator[Record]:
         """Yields a record per step until the schedule ends; continues from the last checkpoint."""
         if not self._restore() and self.settings.non_finite == "back":
-            self._save(self.stage.position())  # somewhere to go back to
+            self._save(self.stage.position())  # a point to go back to
         self.stage.module.train()
         self._start_clock()
         saved = time.monotonic()
@@ -117,20 +117,20 @@ class Loop:
                 self._went_back = False
                 self._start_clock()
             else:
-                # where a replanned phase ends early, later steps are prepared already
+                # if a replanned phase ends early, later steps are already prepared
                 self.stage.go_to(prepared.position)
 
     def _begin_phase(self) -> None:
-        """Lets the stage go over to another kind of work, at the same step in all processes."""
+        """Lets the stage switch to another phase, at the same step in all processes."""
         if message := self.stage.begin_phase(self.at.step, self.schedule.steps):
             self.at.messages.append(message)
-            self.at.mark = None  # the pace is another
+            self.at.mark = None  # the pace changes
 
     def _start_clock(self) -> None:
         self._before, self._since = self.at.seconds, time.monotonic()
 
     def _read_clock(self) -> float:
-        """Updates and returns the seconds of training so far, interruptions left out."""
+        """Updates and returns the seconds of training so far, without interruptions."""
         self.at.seconds = self._before + time.monotonic() - self._since
         return self.at.seconds
 
@@ -183,9 +183,8 @@ class Loop:
             return self.stage.after_step(self.at.step)
 
     def _gradients(self, prepared: Step) -> dict[str, Tensor] | None:
-        """Computes gradients and returns the mean losses; None where memory ran out.
-
-        Micro-batches are then smaller.
+        """Computes gradients and returns the mean losses; None if memory ran out. Micro-batches are
+        then smaller.
         """
         ranks = self.machine.ranks
         own = prepared.batch.part(ranks.rank, ranks.count)
@@ -213,23 +212,23 @@ class Loop:
         return means
 
     def _smaller(self, rows: int) -> None:
-        """Halves the micro-batches; raises where they are of one row already."""
+        """Halves the micro-batches; raises if they are already a single row."""
         self.optimiser.zero_grad()
         if self.accumulate * self.machine.ranks.count >= rows:
             raise TrainingError(
-                "the device's memory does not hold the training of one sequence. Use a smaller "
+                "out of memory: the device cannot train on even one sequence. Use a smaller "
                 "model (--model.size) or shorter sequences (--tokens.length); the last checkpoint "
                 "is kept."
             )
         self.accumulate *= 2
         self.machine.free_unused()
         self.at.messages.append(
-            f"the device's memory was full at step {self.at.step + 1}: micro-batches are halved, "
+            f"out of memory at step {self.at.step + 1}: micro-batches are halved; "
             "the result is the same"
         )
 
     def _look(self) -> None:
-        """Now and then reads the clock and how many steps were skipped.
+        """Occasionally reads the clock and the number of skipped steps.
 
         On a CPU the latter costs nothing and is read every step.
         """
@@ -251,7 +250,7 @@ class Loop:
         """Replans the schedule when the forecast misses the time allowed."""
         at = self.at
         if at.mark is None:
-            # what comes before, such as compilation, says nothing about the pace
+            # earlier work, such as compilation, says nothing about the pace
             at.mark = (at.step, at.seconds)
             return
         most = int(self.settings.longer * at.planned)
@@ -266,14 +265,14 @@ class Loop:
     def _judge_skipped(self, skipped: int) -> None:
         """Follows the policy for losses that are not finite; they have not changed the weights."""
         at, policy = self.at, self.settings.non_finite
-        what = f"a loss or gradient was not a finite number at or before step {at.step}"
+        what = f"a loss or gradient was not finite at or before step {at.step}"
         remedy = (
             "Lower the learning rate (--train.learning_rate or --finetune.learning_rate) or use "
             "--hardware.precision fp32"
         )
         if policy == "stop":
             raise TrainingError(
-                f"{what}. {remedy}; the weights and the last checkpoint are as before it."
+                f"{what}. {remedy}; the weights and the last checkpoint are unaffected."
             )
         if policy == "back" and self.checkpoints is not None:
             lowered, seconds = at.lowered / 2, at.seconds
@@ -289,8 +288,8 @@ class Loop:
         if stuck := self.skipped.stuck():
             kind, count = stuck
             raise TrainingError(
-                f"{what}, as in all of the last {count} steps on {kind}, which is not being "
-                f"learnt. {remedy}."
+                f"{what}, as in all of the last {count} steps on {kind}: nothing is learnt from "
+                f"it. {remedy}."
             )
         if skipped > max(10, MOST_SKIPPED * self.schedule.steps):
             raise TrainingError(
@@ -319,7 +318,7 @@ class Loop:
         self.checkpoints.save(self.at.step, tensors, state)
 
     def _restore(self) -> bool:
-        """Takes over the last checkpoint; returns whether there is one."""
+        """Restores the last checkpoint; returns whether there is one."""
         if self.checkpoints is None or (checkpoint := self.checkpoints.last()) is None:
             return False
         if self.machine.ranks.first:

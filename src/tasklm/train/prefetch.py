@@ -29,7 +29,7 @@ class Prefetcher(Generic[Item]):
             yield item
 
     def close(self) -> None:
-        """Ends the thread; what it prepared in vain is dropped."""
+        """Ends the thread; unused results are dropped."""
         self._ended.set()
         while self._thread.is_alive():
             try:
@@ -43,5 +43,5 @@ class Prefetcher(Generic[Item]):
                 if self._ended.is_set():
                     return
                 self._ready.put(self._prepare(number))
-        except BaseException as error:  # handed to whoever iterates
+        except BaseException as error:  # passed to the iterating thread
             self._ready.put(error)

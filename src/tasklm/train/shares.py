@@ -1,4 +1,4 @@
-"""How much of what a network adds to its wide part is worth keeping: the loss on dev decides."""
+"""How much of a network's output to add to its wide part, decided by the loss on dev."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from tasklm.tasks.base import Floats, Task
 from tasklm.tokens.examples import EncodedExamples
 
-SHARES = (0.25, 0.5, 0.75, 1.0)  # what little text taught counts for less
-PARTS = 50  # of dev, whose losses tell by how much the loss of all of it may be off
-SURE = 1.64  # standard errors: in one of twenty cases chance would do as much
+SHARES = (0.25, 0.5, 0.75, 1.0)  # what was learnt from little text counts less
+PARTS = 50  # of dev, whose losses give the standard error of the total
+SURE = 1.64  # standard errors: a one-sided test at 5 %
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Mixed:
 
     share: float
     loss: float  # mean over targets
-    gains: bool  # whether the loss is lower than the wide part's by more than chance would have it
+    gains: bool  # whether the loss is significantly lower than the wide part's
     predictions: list[Any]  # what the task keeps of the outputs of each unit
 
 
@@ -33,9 +33,9 @@ def best_share(
 ) -> Mixed:
     """The share with the least loss.
 
-    `outputs` of each unit are the network's and, times `scale`, those of the wide part. The loss
-    is steadier than a score: of many epochs and shares, a score on few examples would choose
-    those that were lucky.
+    `outputs` of each unit are the network's and, times `scale`, those of the wide part. The loss is
+    more stable than a score: among many epochs and shares, a score on few examples would pick lucky
+    ones.
     """
     both, wide = np.concatenate(outputs), np.zeros_like(np.concatenate(outputs))
     ends = np.cumsum([len(own) for own in outputs])
@@ -75,7 +75,7 @@ def _losses(task: Task, outputs: Floats, targets: Tensor, cuts: Sequence[int]) -
 
 
 def _is_sure(gains: Floats) -> bool:
-    """Whether parts gain more in sum than chance would: a one-sided test of their mean."""
+    """Whether the gain of the parts is significant: a one-sided test of their mean."""
     if len(gains) < 2:
         return bool(gains.sum() > 0)
     return bool(gains.sum() > SURE * gains.std(ddof=1) * np.sqrt(len(gains)))

@@ -9,11 +9,10 @@ IN_A_ROW = 5  # steps of one kind, all skipped: that kind is not being learnt at
 
 
 class SkippedSteps:
-    """Counts skipped steps on the device, in all and in a row for each kind of step.
+    """Counts skipped steps on the device, in total and in a row for each kind of step.
 
-    Reading a count waits for the device.
-    Stage 1 has two kinds, task and text: where every task step fails, the many steps on text must
-    not hide it.
+    Reading a count waits for the device. Stage 1 has two kinds, task and text: if every task step
+    fails, the many steps on text must not hide it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -22,7 +21,7 @@ class SkippedSteps:
         self._in_a_row: dict[str, Tensor] = {}
 
     def add(self, kind: str, skip: Tensor) -> None:
-        """Takes in a step; `skip` (0-dim, float, on the device) is 1 where it was skipped."""
+        """Counts a step; `skip` (0-dim, float, on the device) is 1 if it was skipped."""
         self._total += skip
         before = self._in_a_row.get(kind, torch.zeros((), device=self._device))
         self._in_a_row[kind] = (before + 1) * skip

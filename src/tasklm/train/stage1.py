@@ -1,8 +1,8 @@
 """Stage 1 (TLM section 3.2): joint training on the selected text and the task.
 
 ρ1 · E_S[L_lm] + E_T[ρ2 · L_lm + L_task], as one batch of internal (task) data, then ρ1 batches of
-external (selected) data, and so on. The internal loss is divided by ρ2 + 1, which keeps its scale
-beside an external batch's.
+external (selected) data, and so on. The internal loss is divided by ρ2 + 1, which keeps it on the
+scale of an external batch's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class JointBatch:
         return JointBatch(text and text.to(device), task and task.to(device))
 
     def pinned(self) -> JointBatch:
-        """The same in memory that a GPU reads by itself."""
+        """The same in pinned memory."""
         text = self.text and self.text.pinned()
         task = self.task and self.task.pinned()
         return JointBatch(text, task, self.counted)
@@ -190,13 +190,15 @@ class JointStage:
         return self.machine.compiled(self.module.internal_losses, self.graphs)
 
     def phase_end(self, steps: int) -> int:
-        """The end of the first half where the objective has two and is in it, else of training."""
+        """The end of the first half, if the objective has two and is in the first, else of
+        training.
+        """
         if self.halves and self.switched is None:
             return (steps + 1) // 2
         return steps
 
     def begin_phase(self, step: int, steps: int) -> str:
-        """Begins the second half where the first is over; returns what happened, for a person."""
+        """Begins the second half when the first is over; returns a message for the log."""
         if not self.halves or self.switched is not None or step < self.phase_end(steps):
             return ""
         self.switched = step
@@ -204,7 +206,7 @@ class JointStage:
         return f"{message} (step {step})"
 
     def after_step(self, step: int) -> dict[str, float]:
-        """No scores: stage 1 is not chosen by dev, it runs to its end."""
+        """No scores: stage 1 runs to its end without using dev."""
         return {}
 
     def position(self) -> dict[str, Any]:
@@ -225,7 +227,7 @@ class JointStage:
         return {"switched": self.switched} if self.halves else {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over which half it is; what belongs to it is in the weights."""
+        """Restores which half it is; its parts are in the weights."""
         if self.halves:
             self.switched = state["switched"]
             self.objective.second_half = self.switched is not None

@@ -1,4 +1,4 @@
-"""Stage 2: only the task loss, a fresh head, the epoch that is best on dev kept."""
+"""Stage 2: only the task loss, with a new head; the best epoch on dev is kept."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tasklm.train.steps import Step
 
 @dataclass(frozen=True)
 class Judgement:
-    """What dev says of a model."""
+    """The evaluation of a model on dev."""
 
     score: float
-    share: float = 1.0  # of what the network adds to the wide part
-    gains: bool = True  # whether its loss is surely below that of the wide part alone
+    share: float = 1.0  # of the network's output added to the wide part
+    gains: bool = True  # whether its loss is significantly below that of the wide part alone
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class FinetuneStage:
         return losses
 
     def phase_end(self, steps: int) -> int:
-        """The last step: all do the same."""
+        """The last step: there is only one phase."""
         return steps
 
     def begin_phase(self, step: int, steps: int) -> str:
@@ -111,13 +111,14 @@ class FinetuneStage:
         return {"dev": self.judge(step)}
 
     def judge(self, step: int) -> float:
-        """The score on dev; the weights are kept on disk where it is the best so far.
-
-        Where a model has a wide part, which is judged at step 0, its loss must surely be less than
-        then: a higher score by itself may be luck.
+        """The score on dev; the weights are saved if it is the best so far. If a model has a wide
+        part, which is evaluated at step 0, its loss must be significantly lower than then: a higher
+        score alone may be luck.
         """
         ranks = self.machine.ranks
-        judgement = Judgement(0.0, 0.0, False)  # of the other processes: the sum is the first's
+        judgement = Judgement(
+            0.0, 0.0, False
+        )  # in the other processes: the sum is that of the first
         if ranks.first:
             judgement = self.evaluate()
         numbers = torch.tensor(astuple(judgement), device=self.machine.device, dtype=torch.float64)
@@ -145,7 +146,7 @@ class FinetuneStage:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
+        """Restores the state of a checkpoint."""
         self.best_score = state["best_score"]
         self.best_step = state["best_step"]
         self.best_share = state.get("best_share", 1.0)

@@ -1,4 +1,6 @@
-"""The two stages as artefacts: each fills a folder, can be cut off at any moment, and continues."""
+"""The two stages as artefacts: each fills a folder, can be interrupted at any moment, and
+continues.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tasklm.budget.rules import stage1_rate, stage2_rate
 from tasklm.models.language_model import describe_language_model, under
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.recipe.model_sections import Finetune, Train
-from tasklm.run_folder import Seed
+from tasklm.run_folder import CURVE, SUMMARY, Seed
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json, write_json, write_record
 from tasklm.tracking import Tracker
@@ -38,7 +40,7 @@ BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
 
 @dataclass(frozen=True)
 class Stage1Plan:
-    """The numbers that stage 1 keeps through every interruption."""
+    """The settings that stage 1 keeps across interruptions."""
 
     steps: int
     rho1: int
@@ -48,7 +50,7 @@ class Stage1Plan:
 
 @dataclass(frozen=True)
 class Stage2Plan:
-    """The numbers of a fine-tuning."""
+    """The settings of a fine-tuning."""
 
     epochs: int  # at most
     metric: str
@@ -74,7 +76,9 @@ def run_stage1(
     _drop_damaged(checkpoints, context, tracker)
     with tracker.progress(f"preparing {title}"):
         stage = joint_stage(context, settings, plan.rho1, plan.batch)
-        if ranks.of_first(int(not checkpoints.there)):  # else all weights are those of the last one
+        if ranks.of_first(
+            int(not checkpoints.there)
+        ):  # otherwise all weights come from the last one
             tracker.detail(begin(stage.module, context, settings))
             # decompositions may differ in signs from machine to machine
             ranks.give(stage.module.parameters())
@@ -107,7 +111,7 @@ def run_stage1(
         folder, context.encoder, context.shape, context.vocabulary, settings, context.length
     )
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
-    write_json(folder / "summary.json", {**summary, **chosen})
+    write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
 
 
@@ -120,7 +124,7 @@ def run_stage2(
     tracker: Tracker,
 ) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json."""
-    # apart from the seeds of stage 1, and from one another
+    # different from the seeds of stage 1 and from each other
     seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
     stage = finetune_stage(
         context, settings, seed_of_draws, plan.metric, folder / BEST, plan.epochs
@@ -159,7 +163,7 @@ def run_stage2(
     if not context.machine.ranks.first:
         return
     chosen = {"learning_rate": peak, "batch": batch_of(settings, context)}
-    write_json(folder / "summary.json", {**summary, **_best_of(stage, plan, summary), **chosen})
+    write_json(folder / SUMMARY, {**summary, **_best_of(stage, plan, summary), **chosen})
     checkpoints.clear()
 
 
@@ -170,7 +174,7 @@ def _title_of(seed: Seed) -> str:
 
 
 def _best_of(stage: FinetuneStage, plan: Stage2Plan, summary: dict[str, Any]) -> dict[str, Any]:
-    """What the summary of a fine-tuning says of its best weights and its epochs."""
+    """The part of a fine-tuning's summary about its best weights and its epochs."""
     epoch = len(stage.stream)
     return {
         "dev": stage.best_score,
@@ -206,16 +210,16 @@ def _allowed(folder: Path, plan: Stage2Plan, context: TrainingContext) -> float 
 
 
 def _drop_damaged(checkpoints: Checkpoints, context: TrainingContext, tracker: Tracker) -> None:
-    """Leaves the checkpoints that are whole, before any process reads them."""
+    """Removes damaged checkpoints before any process reads them."""
     if context.machine.ranks.first and (dropped := checkpoints.drop_damaged()):
-        goes_on = "the one before" if checkpoints.there else "the beginning"
+        goes_on = "the previous one" if checkpoints.there else "the start"
         names = ", ".join(dropped)
-        tracker.say(f"{checkpoints.folder}: {names} is damaged: training goes on from {goes_on}")
+        tracker.say(f"{checkpoints.folder}: {names} is damaged; training continues from {goes_on}")
     context.machine.ranks.wait()
 
 
 def _show(stage: JointStage, context: TrainingContext, tracker: Tracker) -> None:
-    """Tells in detail what is trained and what it will see: a row of text, and with its masks."""
+    """Logs what is trained and one row of its input, plain and with its masks."""
     tracker.detail(f"encoder: {describe(stage.cost, context.length)}")
     before = stage.position()
     whole = (stage.external or stage.internal).next()
@@ -230,7 +234,7 @@ def _follow(
 ) -> dict[str, Any]:
     """Runs the loop to its end with a progress bar and a learning curve; returns totals."""
     machine = loop.machine
-    curve = loop.curve = Curve(folder / "curve.json" if machine.ranks.first else None, peak_rate)
+    curve = loop.curve = Curve(folder / CURVE if machine.ranks.first else None, peak_rate)
     record: Record | None = None
     planned, headline = loop.schedule.steps, Headline()
     with tracker.progress(title, planned) as bar:
@@ -245,7 +249,7 @@ def _follow(
                 bar.at(record.step, headline.text(point))
             else:
                 bar.at(record.step)
-    # no step was wanted: after an interruption, the last one is always done again
+    # no steps were planned: after an interruption, the last one is always repeated
     if record is None:
         curve.write()
         return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": planned}

@@ -1,4 +1,4 @@
-"""The two stages of a training, made with freshly drawn weights."""
+"""Builds the two stages of a training with random weights."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tasklm.train.stage2 import FinetuneStage, Judgement, Teaching
 from tasklm.train.start import starting_weights
 from tasklm.train.steps import step_seed
 
-# a GPU waits now and then for the launches of smaller steps: these are recorded and replayed then
+# a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
 
 
 def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int) -> JointStage:
-    """Stage 1 with freshly drawn weights."""
-    # before the weights take memory: the prediction has them in
+    """Stage 1 with random weights."""
+    # before the weights take memory: the prediction includes them
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(settings.seed, 0))
     shape = dataclasses.replace(context.shape, dropout=settings.dropout)
@@ -74,12 +74,12 @@ def _examples(context: TrainingContext, batch: int, seed: int) -> ExampleStream:
 
 
 def _is_small(cost: EncoderCost, batch: int, length: int) -> bool:
-    """Whether a step is small enough for recorded launches to pay."""
+    """Whether a step is small enough for recorded launches to pay off."""
     return cost.training(batch * length, 0, length) < GRAPH_FLOPS
 
 
 def accumulation(context: TrainingContext, settings: Train | Finetune, batch: int) -> int:
-    """The micro-batches that each process makes: as the recipe says, or as memory asks for."""
+    """The number of micro-batches per process: from the recipe, or as many as memory requires."""
     if isinstance(settings, Train) and settings.accumulate is not None:
         return settings.accumulate or 1
     if (free := context.machine.free_bytes()) is None:
@@ -87,7 +87,7 @@ def accumulation(context: TrainingContext, settings: Train | Finetune, batch: in
     cost, machine, length = cost_of(context.encoder, context.shape), context.machine, context.length
 
     def bytes_of(rows: int) -> float:
-        """The memory that training on so many rows takes.
+        """The memory that training on some rows takes.
 
         An internal batch of stage 1 runs the encoder on the task, and on the same text as the
         objective shows it.
@@ -107,7 +107,7 @@ def accumulation(context: TrainingContext, settings: Train | Finetune, batch: in
 
 
 def begin(module: Any, context: TrainingContext, settings: Train) -> str:
-    """Puts the first weights of stage 1 into a joint model; returns what they are, for a person."""
+    """Initialises the weights of stage 1 in a joint model; returns a description for the log."""
     if settings.start:
         return starting_weights(Path(settings.start)).put_into(module, settings.objective)
     beginning = beginning_of(settings, context.encoder, context.shape)
@@ -118,7 +118,7 @@ def begin(module: Any, context: TrainingContext, settings: Train) -> str:
     if beginning.neighbours:
         draw = torch.Generator().manual_seed(step_seed(settings.seed, 0))
         look_at_neighbours(module.encoder, draw)
-        notes.append("attention begins with neighbouring tokens")
+        notes.append("attention starts on neighbouring tokens")
     return "; ".join(notes)
 
 
@@ -138,7 +138,7 @@ def finetune_stage(
     best: Path | None,
     epochs: int = 1,
 ) -> FinetuneStage:
-    """Stage 2 with freshly drawn weights; `epochs` tell how fast labels outweigh teachers."""
+    """Stage 2 with random weights; `epochs` set how fast labels outweigh teachers."""
     batch = batch_of(settings, context)
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
@@ -146,7 +146,7 @@ def finetune_stage(
     encoder = new_encoder(context.encoder, shape)
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     if context.wide is not None:
-        silenced(head)  # at first the wide part says all
+        silenced(head)  # at first only the wide part counts
     model = TaskModel(encoder, head, context.wide is not None).to(context.machine.device)
     cost, stream = cost_of(context.encoder, context.shape), _examples(context, batch, seed)
     teaching = None
@@ -167,7 +167,7 @@ def finetune_stage(
 
 
 def _judgement_of(model: TaskModel, context: TrainingContext, metric: str) -> Judgement:
-    """The score on dev, with thresholds tuned on it where the task has any, and the best share."""
+    """The score on dev, with thresholds tuned on it if the task has any, and the best share."""
     task, dev = context.task, context.dev
     if model.wide_scale is None:
         predictions = kept_of([model], task, dev, context.machine)

@@ -1,7 +1,8 @@
-"""Where stage 1 starts from in place of random weights (`train.start`): what another training left.
+"""The starting point of stage 1 instead of random weights (`train.start`): the result of another
+training.
 
 That is another run of tasklm (its stage 1, or its fine-tuned model), or a checkpoint in Hugging
-Face's layout. The encoder goes on as it is, and the vocabulary with it. The objective's own parts
+Face's layout. The encoder is continued as it is, with its vocabulary. The objective's own parts
 go on where they are the same there; the task's head is always new. `starting_weights` is the one
 place that knows what there is to start from.
 """
@@ -93,20 +94,17 @@ class OfRun(Start):
         return file_digest(self.about.weights)
 
     def put_into(self, module: Any, objective: str) -> str:
-        """Puts in the encoder, and what the objective owns where it is the same objective."""
+        """Loads the encoder, and the objective's own parts if the objective is the same."""
         with self.about.damage_is_clear():
             weights = finite_weights(self.about.weights)
         module.encoder.load_state_dict(under("encoder.", weights))
         if objective != self.about.settings.objective:
             return (
                 f"stage 1 starts from the encoder of {self.folder} "
-                f"({self.about.settings.objective}); what is {objective}'s own is new"
+                f"({self.about.settings.objective}); the parts of {objective} are new"
             )
         module.objective.load_state_dict(under("objective.", weights))
-        return (
-            f"stage 1 starts from the encoder of {self.folder} and from what is {objective}'s "
-            "own there"
-        )
+        return f"stage 1 starts from the encoder of {self.folder} with its parts of {objective}"
 
     def problems(self, settings: Train) -> list[str]:
         """Why the objective's own parts cannot go on here, where the start has such too."""
@@ -125,7 +123,7 @@ class OfRun(Start):
                 f"{before.generator}: {self.folder}; set it to that"
             ]
         return [
-            f"what is {settings.objective}'s own does not fit that of train.start, "
+            f"the parts of {settings.objective} do not match those of train.start, "
             f"{self.folder}: {problems[0]}"
         ]
 
@@ -141,17 +139,17 @@ class OfModel(Start):
         return file_digest(self.saved.weights[0])
 
     def put_into(self, module: Any, objective: str) -> str:
-        """Puts in the encoder."""
+        """Loads the encoder."""
         with self.saved.damage_is_clear():
             weights = finite_weights(self.saved.weights[0])
         module.encoder.load_state_dict(under("encoder.", weights))
         return (
             f"stage 1 starts from the encoder of {self.folder}, "
-            f"fine-tuned ({self.saved.kind}); what is {objective}'s own is new"
+            f"fine-tuned ({self.saved.kind}); the parts of {objective} are new"
         )
 
     def problems(self, settings: Train) -> list[str]:
-        """What the objective itself refuses; all of its parts are new."""
+        """Problems of the objective itself; all of its parts are new."""
         return _refused(self, settings)
 
 
@@ -168,7 +166,7 @@ class OfCheckpoint(Start):
         )
 
     def put_into(self, module: Any, objective: str) -> str:
-        """Puts in the encoder, and those of its heads that the objective has a place for."""
+        """Loads the encoder, and those of its heads that the objective can use."""
         encoder, heads = self.checkpoint.weights()
         module.encoder.load_state_dict(_filled_up(encoder, module.encoder))
         own = module.objective.state_dict()
@@ -183,20 +181,22 @@ class OfCheckpoint(Start):
         kind = self.checkpoint.config["model_type"]
         notes = [f"stage 1 starts from the encoder of {self.folder} ({kind}){taken}"]
         if new and taken:
-            notes.append(f"what else is {objective}'s own is new")
+            notes.append(f"the other parts of {objective} are new")
         elif new:
             there = ", ".join(heads) or "none"
             notes.append(
-                f"what is {objective}'s own is new: the checkpoint has no head for it "
+                f"the parts of {objective} are new: the checkpoint has no head for it "
                 f"(it has {there})"
             )
         fresh = len(self.vocabulary) - len(encoder["token.weight"])
         if fresh > 0:
-            notes.append(f"{fresh} types of its tokenizer have no embedding there and get new ones")
+            notes.append(
+                f"{fresh} tokens of its tokenizer have no embedding there and get new ones"
+            )
         return "; ".join(notes)
 
     def problems(self, settings: Train) -> list[str]:
-        """What the objective itself refuses; heads that do not fit are new."""
+        """Problems of the objective itself; heads that do not fit are new."""
         return _refused(self, settings)
 
 
@@ -213,7 +213,7 @@ def _refused(start: Start, settings: Train) -> list[str]:
 
 
 def starting_weights(where: Path) -> Start:
-    """What there is to start from; the weights are looked at, not yet read.
+    """The starting point; its weights are inspected but not yet read.
 
     That is stage 1 of a run (its folder, or `stage1` in it), a fine-tuned model (`model` in it, or
     what TaskLM.save wrote), or a checkpoint (a folder or a name of the hub).
@@ -235,7 +235,7 @@ def starting_weights(where: Path) -> Start:
 
 
 def _is_task_model(where: Path) -> bool:
-    """Whether a folder holds a fine-tuned model: its config.json has a task, and no objective."""
+    """Whether a folder contains a fine-tuned model: its config.json has a task and no objective."""
     path = where / "config.json"
     if not is_there(path):
         return False
@@ -248,13 +248,13 @@ def _of_model(folder: Path) -> OfModel:
     saved = read_saved_model(folder)
     if len(saved.weights) > 1:
         raise RunError(
-            f"{folder} holds {len(saved.weights)} models that answer together, and stage 1 goes on "
-            "from one. Give the folder 'model' beside it, which holds the best of them."
+            f"{folder} is an ensemble of {len(saved.weights)} models, but stage 1 starts from a "
+            "single one. Give the folder 'model' beside it, which has the best of them."
         )
     if (saved.config.get("about") or {}).get("linear"):
         raise RunError(
-            f"{folder} is a linear model of words, since training brought nothing better on dev: "
-            "it has no network to go on from. Give the folder of the run, whose stage 1 has one, "
+            f"{folder} is a linear model of words, because no trained network was better on dev: "
+            "it has no network to start from. Give the folder of the run, whose stage 1 has one, "
             "or train it with --finetune.wide false."
         )
     with saved.damage_is_clear():
@@ -273,7 +273,7 @@ def _shapes_with_encoder(weights: Path, encoder: str, shape: Shape) -> dict[str,
 
 
 def title_of(start: Path) -> str:
-    """What people call a start: the other run, the name on the hub, or the folder itself."""
+    """The readable name of a start: the other run, the name on the hub, or the folder itself."""
     if start.parent.name == "snapshots":
         return start.parent.parent.name.removeprefix("models--").replace("--", "/")
     if start.name == "model":

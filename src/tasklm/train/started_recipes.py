@@ -1,4 +1,4 @@
-"""The recipe of a run with `train.start`: the vocabulary and the encoder are those of the start."""
+"""The recipe of a run with `train.start`, which defines the vocabulary and the encoder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasklm.train.start import NUMBERS, Start, starting_weights
 def started(recipe: Recipe, folder: Path) -> Recipe:
     """The recipe of a run in `folder` with the vocabulary and the encoder of its start.
 
-    Raises RecipeError where it asks for others. A key at its default asks for nothing.
+    Raises RecipeError if it sets others. A key at its default sets nothing.
     """
     if not recipe.train.start:
         return recipe
@@ -35,7 +35,7 @@ def started(recipe: Recipe, folder: Path) -> Recipe:
     if problems:
         raise RecipeError(problems)
     size = recipe.model.size
-    if size == "auto":  # a name for people: all that it stands for is written beside it
+    if size == "auto":  # only a name: everything it stands for is set explicitly
         layers_and_width = start.numbers["layers"], start.numbers["width"]
         names = [name for name, numbers in SIZES.items() if numbers == layers_and_width]
         size = [*names, "tiny"][0]
@@ -57,22 +57,22 @@ def _other_vocabulary(tokens: Tokens, start: Start) -> list[str]:
     types = len(start.vocabulary)
     problem = _vocabulary_problem(tokens, start.vocabulary)
     if not problem and tokens.vocabulary not in (None, types):
-        problem = f"tokens.vocabulary = {tokens.vocabulary} asks for a new vocabulary"
+        problem = f"tokens.vocabulary = {tokens.vocabulary} needs a new vocabulary"
     if not problem:
         return []
     instead = f"that of {start.folder} ({types:,} types)"
-    return [f"{problem}, but with train.start it is {instead}; leave it out"]
+    return [f"{problem}, but train.start brings its own: {instead}; leave it out"]
 
 
 def _vocabulary_problem(tokens: Tokens, vocabulary: Vocabulary) -> str:
-    """How the settings ask for another kind of vocabulary than that of the start, if they do."""
+    """The setting that contradicts the vocabulary of the start, if any."""
     if tokens.kind == "file":
         if tokens.file and not _is_same(Vocabulary.load(Path(tokens.file)), vocabulary):
             return f"tokens.file = {tokens.file!r} is another vocabulary"
     elif tokens.kind != Tokens().kind:
-        return f"tokens.kind = {tokens.kind!r} asks for a new vocabulary"
+        return f"tokens.kind = {tokens.kind!r} needs a new vocabulary"
     elif tokens.lowercase is False:
-        return "tokens.lowercase = false asks for a new vocabulary"
+        return "tokens.lowercase = false needs a new vocabulary"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What a stage and the loop hand one another: batches, the work of a step, and its record."""
+"""What a stage and the loop exchange: batches, the work of a step, and its record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Batch(Protocol):
         ...
 
     def pinned(self) -> Batch:
-        """The same tensors in memory that a GPU reads by itself."""
+        """The same tensors in pinned memory."""
         ...
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class Batch(Protocol):
 
 @dataclass
 class Step:
-    """What one optimiser step computes, prepared on the CPU."""
+    """The work of one optimiser step, prepared on the CPU."""
 
     batch: Batch  # the whole of it, however many processes share it
     # micro-batch on the device → sums of the named losses
@@ -65,16 +65,15 @@ class Stage(Protocol):
         ...
 
     def phase_end(self, steps: int) -> int:
-        """The step, of `steps` in all, at which the present kind of work ends.
+        """The step, of `steps` in total, at which the current phase ends.
 
         Nothing is prepared beyond it.
         """
         ...
 
     def begin_phase(self, step: int, steps: int) -> str:
-        """Begins another kind of work where the present one ends at `step` of `steps` steps.
-
-        Returns a message for a person, or an empty string.
+        """Begins another phase if the current one ends at `step` of `steps` steps. Returns a
+        message for the log, or an empty string.
         """
         ...
 
@@ -83,23 +82,23 @@ class Stage(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside weights and position."""
+        """The state for a checkpoint besides weights and position."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
+        """Restores the state of a checkpoint."""
         ...
 
 
 class Resumed(Protocol):
-    """What goes along with a training and is in its checkpoints."""
+    """A companion of a training whose state is part of its checkpoints."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
+        """The state for a checkpoint."""
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
+        """Restores the state of a checkpoint."""
         ...
 
 
@@ -114,7 +113,7 @@ class Record:
     scores: dict[str, float]
     tokens: int  # since the start of training
     flops: float  # since the start of training
-    seconds: float  # since the start of training, interruptions left out
+    seconds: float  # since the start of training, without interruptions
     messages: list[str]
 
 

@@ -22,7 +22,7 @@ SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = 8192, 2048, 1024
 def seconds_per_step(
     stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4
 ) -> float:
-    """The seconds of one step of a stage, which is spoilt by it: make another one to train."""
+    """The seconds of one step of a stage, which is used up by it: build another one to train."""
     with machine.ranks.by_itself():
         steps = Loop(
             stage,
@@ -49,10 +49,10 @@ def seconds_per_step(
 def matmul_ceiling(
     machine: Machine, side: int = 0, seconds: float = 0.05, blocks: int = 3
 ) -> float:
-    """The FLOP/s of one large square matrix product, the most that training could reach.
+    """The FLOP/s of one large square matrix product, the peak that training could reach.
 
     `side` is that of the matrices (0: by the machine), `seconds` the least that a block takes.
-    Measured once by a process: all stages are to be compared with the same number.
+    Measured once per process, so that all stages are compared with the same number.
     """
     side = side or _side_for(machine)
     products = 10 if machine.device.type == "cuda" else 1  # without waiting for the device

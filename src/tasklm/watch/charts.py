@@ -13,8 +13,8 @@ from typing import Any
 
 MOST_POINTS = 6000  # of all curves together
 FEWEST, MOST = 20, 240  # points of one line
-KEPT = 4 * MOST  # points of a line that are kept in memory
-MESSAGES, MESSAGE_LENGTH = 40, 500  # that are kept, the latest; characters of one
+KEPT = 4 * MOST  # points of a line in memory
+MESSAGES, MESSAGE_LENGTH = 40, 500  # the latest ones in memory; characters of one
 LINES = 12  # of one chart
 TITLES = {"dev": "dev score", "rate": "learning rate", "tokens_per_second": "tokens per second"}
 NOT_DRAWN = {"tflops", "of_ceiling", "memory_gb"}
@@ -26,7 +26,7 @@ FIRST: Place = (0, 0, 0)  # the scoring model
 
 
 class History:
-    """What events.jsonl says, read on from where the last reading ended."""
+    """The contents of events.jsonl, read incrementally."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class History:
         self._latest: dict[str, Any] = {}
 
     def read(self) -> None:
-        """Takes in the events that were written since the last time."""
+        """Reads the events written since the last call."""
         for event in self._new():
             self.time = float(event.get("time", self.time))
             if event.get("event") == "message":
@@ -50,11 +50,11 @@ class History:
 
     @property
     def size(self) -> int:
-        """How many bytes of events were taken in: as long as it is the same, so are the curves."""
+        """The bytes of events read so far: while this is unchanged, so are the curves."""
         return self._read
 
     def latest(self, stages: Sequence[str]) -> dict[str, float]:
-        """The numbers of the last point, where it is of one of these stages."""
+        """The numbers of the last point, if it belongs to one of these stages."""
         if self._latest.get("stage") not in stages:
             return {}
         return _numbers(self._latest)
@@ -66,7 +66,7 @@ class History:
             return
         with file:
             if file.seek(0, 2) < self._read:
-                self._forget()  # the folder was deleted, and there is another run of that name
+                self._forget()  # the folder was deleted, and a new run has its name
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -82,8 +82,8 @@ class History:
     def _take_point(self, stage: str, step: float, event: dict[str, Any]) -> None:
         """Adds a point.
 
-        What was later than it, in this stage and in those after, belongs to a training that is
-        being done again.
+        Later points of this stage and of the following ones belong to a training that is being
+        repeated.
         """
         for other in [name for name in self.curves if _after(name, stage)]:
             del self.curves[other]
@@ -102,7 +102,7 @@ class History:
 def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, Any]]:
     """Groups of charts: {of, title, charts: [{title, lines: [{name, points}]}]}.
 
-    `of` is the comparison whose training it is, "" for the run's own. What is being done comes
+    `of` is the ablation that the training belongs to, "" for the run itself. Current work comes
     first, then the run's own, later stages before earlier ones.
     """
     groups: list[dict[str, Any]] = []
@@ -121,7 +121,7 @@ def charts_of(histories: dict[str, History], doing: str = "") -> list[dict[str, 
 
 
 def thinned(points: list[Point], most: int) -> list[Point]:
-    """At most `most` of the points, evenly over them, the first and the last among them."""
+    """At most `most` of the points, evenly spaced, including the first and the last."""
     if len(points) <= most:
         return points
     return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
@@ -150,7 +150,7 @@ def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
 
 
 def _line_name(title: str, name: str, stage: str, names: int) -> str:
-    """What a line is called: what it shows, and of which training and seed if that needs saying."""
+    """The name of a line: its quantity, and its training and seed if there are several."""
     number, training, seed = _place(stage) or FIRST
     parts = []
     if training > 1:
@@ -165,7 +165,7 @@ def _line_name(title: str, name: str, stage: str, names: int) -> str:
 
 
 def _group(stage: str) -> str:
-    """The stage whose chart a curve stands in: all trainings and all seeds of a stage share one."""
+    """The stage whose chart shows a curve: all trainings and seeds of a stage share one."""
     place = _place(stage)
     if place is None or place == FIRST:
         return stage
@@ -173,7 +173,7 @@ def _group(stage: str) -> str:
 
 
 def _place(stage: str) -> Place | None:
-    """Where in the flow a stage is trained; None for one that the flow does not know."""
+    """The position of a stage in the flow; None for an unknown one."""
     if stage == "scoring model":
         return FIRST
     known = STAGE.fullmatch(stage)
@@ -185,8 +185,8 @@ def _place(stage: str) -> Place | None:
 def _after(one: str, other: str) -> bool:
     """Whether one stage is known to be trained from another, or after it with the next seed.
 
-    All trainings follow the first stage 1, whose number of steps they take; apart from that they do
-    not depend on one another.
+    All trainings follow the first stage 1, whose number of steps they use; otherwise they are
+    independent.
     """
     here, there = _place(one), _place(other)
     if here is None or there is None or here <= there:

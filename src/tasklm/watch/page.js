@@ -1,16 +1,16 @@
-// Asks for the state of the run once a second and draws it. Everything is made of text nodes and attributes: no markup is ever parsed.
+// Fetches the state of the run once a second and draws it. Everything is built from text nodes and attributes: no markup is ever parsed.
 "use strict";
 
-const EVERY = 1000, SETTLED = 5000, LONGEST = 60000; // milliseconds between questions: of a run, of one that has ended, when nobody answers
+const EVERY = 1000, SETTLED = 5000, LONGEST = 60000; // milliseconds between requests: while running, after the end, without an answer
 const HEIGHT = 190, RIGHT = 10, TOP = 10, BOTTOM = 22, COLOURS = 6;
 const WORDS = { waiting: "not started", running: "running", finished: "finished", stopped: "stopped", ended: "ended" };
 const HINTS = {
   waiting: "No process has started here yet.",
-  stopped: "The process ended before the run did. The command that began it goes on from here.",
-  ended: "The run did what it was asked for, and has not come to its report.",
+  stopped: "The process ended before the run was complete. Run the same command to continue.",
+  ended: "The run completed the requested step; there is no report yet.",
 };
 const MARKS = { done: "done", now: "now", stopped: "stopped here", next: "to come" };
-const NAMES = { rate: "learning rate", tokens_per_second: "tokens/s", tflops: "TFLOP/s", of_ceiling: "of what this machine can compute", memory_gb: "GB of memory", dev: "dev score" };
+const NAMES = { rate: "learning rate", tokens_per_second: "tokens/s", tflops: "TFLOP/s", of_ceiling: "of this machine's peak", memory_gb: "GB of memory", dev: "dev score" };
 const at = (id) => document.getElementById(id);
 const drawn = new Map(); // key of a chart → its figure and what it shows
 let spoken = "", wait = EVERY, timer = 0, shown = {};
@@ -23,7 +23,7 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-function put(id, key, build) { // rebuilds a part of the page only when what it shows has changed, so that nothing flickers or loses its place
+function put(id, key, build) { // rebuilds a part of the page only when its content has changed, so that nothing flickers or loses its position
   const text = JSON.stringify(key);
   if (shown[id] === text) return;
   shown[id] = text;
@@ -39,7 +39,7 @@ function short(value, digits = 4) { // a number for an axis or a legend
   return String(+value.toPrecision(digits));
 }
 
-function labels(marks) { // as short as they can be and still say where the mark is
+function labels(marks) { // as short as possible while still distinct
   const near = Math.abs(marks[1] - marks[0]) / 100;
   let digits = 1;
   while (digits < 9 && marks.some((mark) => Math.abs(+mark.toPrecision(digits) - mark) > near)) digits += 1;
@@ -81,7 +81,7 @@ function showResult(state) {
   });
   put("report", [state.report, state.status, state.folder], (place) => {
     place.hidden = !state.report || state.status === "running";
-    place.firstElementChild.textContent = state.report === "old" ? "Report of the run before" : "Report";
+    place.firstElementChild.textContent = state.report === "old" ? "Report of the previous run" : "Report";
     place.replaceChildren(place.firstElementChild, make("span", { class: "soft" }, ` ${state.folder}/report.html`));
   });
 }
@@ -173,7 +173,7 @@ function showCurves(state) {
   }
 }
 
-function ticks(low, high, about) { // round numbers from at or below the smallest to at or above the largest
+function ticks(low, high, about) { // round numbers that span the range
   if (low === high) [low, high] = low === 0 ? [-0.5, 0.5] : [low - Math.abs(low) / 2, high + Math.abs(high) / 2];
   const raw = (high - low) / about, unit = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => size >= raw * 0.999);
@@ -223,11 +223,11 @@ function redraw() {
   for (const one of drawn.values()) if (one.text && one.figure.clientWidth !== one.width) draw(one);
 }
 
-function style(number) { // after six colours they come again, dashed
+function style(number) { // after six colours they repeat, dashed
   return "c" + (number % COLOURS) + (number % (2 * COLOURS) >= COLOURS ? " dashed" : "");
 }
 
-function pointAt(one, x) { // writes the values at a step into the legend: that under the pointer, or the last
+function pointAt(one, x) { // writes the values at a step into the legend: under the pointer, or the last
   const { figure, chart, scale } = one, cursor = figure.querySelector(".cursor");
   const step = x === undefined ? scale.last : scale.first + ((x - scale.left) / (scale.width - scale.left - RIGHT)) * (scale.last - scale.first);
   let near = scale.last;
@@ -270,7 +270,7 @@ async function look() {
       wait = state.status === "running" || state.status === "waiting" ? EVERY : SETTLED;
     } else problem = await answer.text();
   } catch {
-    problem = "Nobody answers any more: the page's server has ended. This is the last it said; the run itself may go on.";
+    problem = "The page's server has stopped. This is the last known state; the run itself may still be going.";
   }
   if (problem) {
     at("live").hidden = false;

@@ -11,14 +11,14 @@ STATUS = {
     "waiting": "No process has started here yet.",
     "running": "Running.",
     "finished": "Finished.",
-    "stopped": "Stopped before its end; the command that began it goes on from there.",
-    "ended": "Ended, before the report was asked for.",
+    "stopped": "Stopped early; run the same command to continue.",
+    "ended": "Completed up to the requested step; no report yet.",
 }
 MARKS = {"done": "done", "now": "now", "stopped": "stopped here", "next": "to come"}
 
 
 def plain_page(state: dict[str, Any]) -> dict[str, str]:
-    """What stands in the page without scripts: its title and its text."""
+    """The page without scripts: its title and its text."""
     parts: list[Html] = [
         el("h1", state["name"]),
         el("p", el("b", STATUS[state["status"]]), f" {state['spent']} so far."),
@@ -26,7 +26,7 @@ def plain_page(state: dict[str, Any]) -> dict[str, str]:
     if state["scores"]:
         parts += [el("p", state["scores"]["verdict"], class_="verdict"), _table(state["scores"])]
     if state["report"]:
-        title = "report" if state["report"] == "new" else "report of the run before"
+        title = "report" if state["report"] == "new" else "report of the previous run"
         parts.append(el("p", el("a", title, href="report.html")))
     steps = [el("li", f"{step['name']}: {MARKS[step['state']]}") for step in state["flow"]]
     parts.append(el("ol", joined(steps)))
@@ -50,7 +50,7 @@ def _message(message: dict[str, Any]) -> str:
 
 
 def bar_text(bar: dict[str, Any]) -> str:
-    """How far a piece of work is, in words."""
+    """The progress of a piece of work, as text."""
     text = str(bar["title"])
     if bar["total"]:
         text += f": {min(1.0, bar['done'] / bar['total']):.0%}"

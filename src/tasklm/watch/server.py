@@ -1,8 +1,8 @@
 """A page on this machine that follows a run: page, script, state as JSON and the run's report.
 
-It reads and never writes. The path of a request is compared with four names and reaches no disk.
-Requests that come under another host's name are refused, so that a foreign page whose name was
-pointed at this machine cannot read the run (DNS rebinding).
+It never writes. The path of a request is compared with four names and never reaches the disk.
+Requests for another host name are refused, so that a foreign page whose name was pointed at this
+machine cannot read the run (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tasklm.watch.plain import plain_page
 from tasklm.watch.state import Watched
 
 HERE = "127.0.0.1"
-# with any port: it may be forwarded from another
+# with any port: it may be forwarded from a different one
 HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-LOOKING = 3.0  # seconds after its last question for which somebody counts as looking
+LOOKING = 3.0  # seconds after the last request for which the page counts as open
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 SCRIPT = Path(__file__).with_name("page.js").read_bytes()
 ALWAYS = {
@@ -47,7 +47,7 @@ REPORT_POLICY = f"{CLOSED}; {_INLINE}; img-src data:; font-src data:"
 
 
 def page_policy() -> str:
-    """What the page may do: run its script, use its one style sheet, ask this server."""
+    """The page's policy: run its script, use its one style sheet, contact this server."""
     style = PAGE.partition("<style>")[2].partition("</style>")[0]
     known = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     own = f"script-src 'self'; connect-src 'self'; style-src 'sha256-{known}'; img-src data:"
@@ -60,12 +60,11 @@ class Answer(BaseHTTPRequestHandler):
     server: WatchServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "tasklm", ""
-    # seconds after which a silent connection is closed; one that has been answered is closed at
-    # once
+    # seconds after which a silent connection is closed; an answered one is closed at once
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answers with one of the four things there are."""
+        """Sends one of the four resources."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or not HOSTS.fullmatch(hosts[0]):
             text = b"This page answers to 127.0.0.1 and localhost only.\n"
@@ -80,8 +79,8 @@ class Answer(BaseHTTPRequestHandler):
         try:
             answer.get(self.path.partition("?")[0], self._nothing)()
         except (ConnectionError, TimeoutError):
-            raise  # the browser went away
-        # the files of the run are not as they should be
+            raise  # the browser disconnected
+        # the files of the run are malformed
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             problem = f"The run folder cannot be read: {type(error).__name__}: {error}\n"
             body = problem.encode("utf-8", "replace")
@@ -128,11 +127,11 @@ class Answer(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: a line every second would bury what the run says."""
+        """Logs nothing: a line every second would bury the run's messages."""
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serves the page of one run folder on 127.0.0.1; port 0 takes a free one."""
+    """Serves the page of one run folder on 127.0.0.1; port 0 means any free one."""
 
     daemon_threads = True
 
@@ -145,32 +144,34 @@ class WatchServer(ThreadingHTTPServer):
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             problem = f"port {port} cannot be used ({error.strerror})"
-            raise RunError(f"{problem}. Choose another with --port; 0 takes a free one.") from None
+            raise RunError(
+                f"{problem}. Choose another with --port; 0 means any free one."
+            ) from None
 
     def server_bind(self) -> None:
-        """Takes the port, without asking a name server who this machine is."""
+        """Binds the port without a reverse DNS lookup of this machine."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HERE, self.server_address[1]
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         return f"http://{HERE}:{self.server_port}/"
 
     def told(self, when: float) -> None:
-        """Notes that somebody was told the state as it was at a time."""
+        """Records that a page received the state of a given time."""
         with self._told_again:
             self._told = max(self._told, when)
             self._told_again.notify_all()
 
     def show_the_end(self) -> None:
-        """Waits, when the run has ended, until a page that is open knows; at most a few seconds."""
+        """Waits until an open page knows that the run has ended; at most a few seconds."""
         ended = time.monotonic()
         with self._told_again:
             if ended - self._told < LOOKING:
                 self._told_again.wait_for(lambda: self._told > ended, LOOKING)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of a browser that went away in the middle."""
+        """Ignores a browser that disconnected early."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)

@@ -1,7 +1,7 @@
-"""What a page that follows a run shows, read from the run folder: steps, curves, scores and more.
+"""The contents of the watch page, read from the run folder: steps, curves, scores and more.
 
-Nothing here asks the process that runs, and nothing is written: a run on another machine is
-followed as well if its folder is seen.
+It never contacts the running process and writes nothing: a run on another machine can be followed
+too if its folder is visible.
 """
 
 from __future__ import annotations
@@ -17,10 +17,24 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.console.durations import duration
+from tasklm.run_folder import (
+    CLOCK,
+    COMPARE,
+    ENSEMBLE,
+    EVENTS,
+    MODEL,
+    PROGRESS,
+    RECIPE,
+    REPORT,
+    SCORES,
+    SELECTED,
+    stage1_name,
+)
+from tasklm.storage.files import ARTEFACT, PARTIAL
 from tasklm.watch.charts import MESSAGE_LENGTH, MESSAGES, History, charts_of
 
 ROWS = 50  # of the score table
-QUIET = 20  # seconds without news after which the page says so
+QUIET = 20  # seconds without an event after which the page says so
 STEPS = ("check", "select", "tokenize", "stage 1", "stage 2", "evaluate", "compare", "report")
 STEP_OF = {
     "decontaminated": "check",
@@ -30,35 +44,35 @@ STEP_OF = {
     "candidate-tokens": "select",
     "scoring-model": "select",
     "influence": "select",
-    "selected": "select",
+    SELECTED.parent.name: "select",
     "tokens": "tokenize",
-    "stage1": "stage 1",
+    stage1_name(1): "stage 1",
     "predictions": "evaluate",
     "baselines": "evaluate",
     "ensemble-predictions": "report",
-    "model": "report",
-    "ensemble": "report",
+    MODEL: "report",
+    ENSEMBLE: "report",
     "insights": "report",
 }
-INSIDE_ANOTHER = {"ranking"}  # built while another artefact is, so that their time counts there
+INSIDE_ANOTHER = {"ranking"}  # built inside another artefact, which counts their time
 
 
 @dataclass(frozen=True)
 class Record:
-    """An artefact of the run folder, finished or under way."""
+    """An artefact of the run folder, finished or partial."""
 
     step: str
-    when: float  # it was begun or finished
+    when: float  # it was started or finished
     partial: bool
     seconds: float
 
 
 class Lock:
-    """Looks whether a process holds the lock of a run folder.
+    """Checks whether a process holds the lock of a run folder.
 
-    To ask for a lock that is held disturbs nobody. To ask for a free one takes it for a moment, in
-    which a process that starts would be refused; so it is asked once, and then not before its file
-    has changed: whoever takes it writes into it.
+    Trying to take a held lock has no effect. Trying a free one takes it for a moment, in which a
+    starting process would be refused; so it is tried once, and then only after its file has
+    changed: whoever takes the lock writes to it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,12 +80,12 @@ class Lock:
         self._free_since: int | None = None
 
     def taken_at(self) -> float | None:
-        """When a process took it last, or None when none ever did."""
+        """When a process last took it; None if none ever did."""
         try:
             about = self._path.stat()
         except FileNotFoundError:
             return None
-        return about.st_mtime if about.st_size else None  # an empty one is just being taken
+        return about.st_mtime if about.st_size else None  # an empty file is just being locked
 
     def held(self) -> bool:
         """Whether a process holds it now."""
@@ -88,21 +102,21 @@ class Lock:
             except BlockingIOError:
                 return True
             self._free_since = about.st_mtime_ns
-            return False  # closing the file lets go of it
+            return False  # closing the file releases it
 
 
 class Watched:
-    """One run folder that is being looked at; `state` may be asked by several threads."""
+    """One watched run folder; several threads may call `state`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.report = folder, folder / "report.html"
-        self._lock, self._histories = Lock(folder), {"": History(folder / "events.jsonl")}
+        self.folder, self.report = folder, folder / REPORT
+        self._lock, self._histories = Lock(folder), {"": History(folder / EVENTS)}
         self._one_at_a_time = threading.Lock()
         self._charts: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._recipe: tuple[float, dict[str, Any]] = (0.0, {})
 
     def state(self) -> dict[str, Any]:
-        """All that the page shows, as plain values of bounded size."""
+        """Everything the page shows, as plain values of bounded size."""
         with self._one_at_a_time:
             return self._state(time.time())
 
@@ -110,9 +124,7 @@ class Watched:
         started, running, recipe = self._lock.taken_at(), self._lock.held(), self._recipe_now()
         comparisons = _comparisons(recipe)
         for name in comparisons:
-            self._histories.setdefault(
-                name, History(self.folder / "compare" / name / "events.jsonl")
-            )
+            self._histories.setdefault(name, History(self.folder / COMPARE / name / EVENTS))
         histories = {name: self._histories[name] for name in ("", *comparisons)}
         for history in histories.values():
             history.read()
@@ -149,13 +161,13 @@ class Watched:
             "latest": latest,
             "curves": self._charts_now(histories, where),
             "messages": _messages(histories),
-            "scores": _scores_of(self.folder / "scores.json", scores_since),
+            "scores": _scores_of(self.folder / SCORES, scores_since),
             "report": self._report_age(since),
             "folder": str(self.folder),
         }
 
     def _recipe_now(self) -> dict[str, Any]:
-        path = self.folder / "recipe.toml"
+        path = self.folder / RECIPE
         changed = _changed(path)
         if changed and changed != self._recipe[0]:
             self._recipe = changed, tomllib.loads(path.read_text(encoding="utf-8"))
@@ -170,15 +182,17 @@ class Watched:
     def _status(
         self, started: float | None, running: bool, records: list[Record]
     ) -> tuple[str, str]:
-        """How the run is (waiting, running, finished, stopped, or ended as asked), and its step."""
+        """The status of the run (waiting, running, finished, stopped, or ended as requested), and
+        its step.
+        """
         if started is None:
             return "waiting", ""
         if not running and self._report_age(started) == "new":
             return "finished", STEPS[-1]
         recent = [record for record in records if record.when >= started]
-        if _changed(self.folder / "scores.json") >= started:
-            recent.append(Record("report", _changed(self.folder / "scores.json"), False, 0.0))
-        # what was finished may have the very time of what was begun after it
+        if _changed(self.folder / SCORES) >= started:
+            recent.append(Record("report", _changed(self.folder / SCORES), False, 0.0))
+        # a finished artefact may have the same time as the one started after it
         latest = max(
             recent,
             key=lambda record: (record.partial, record.when, STEPS.index(record.step)),
@@ -186,7 +200,7 @@ class Watched:
         )
         if running:
             return "running", latest.step if latest else STEPS[0]
-        # by this process or by one before it
+        # by this process or an earlier one
         unfinished = [record for record in records if record.partial]
         if unfinished:
             return "stopped", max(unfinished, key=lambda record: record.when).step
@@ -195,7 +209,7 @@ class Watched:
         return "ended", max((record.step for record in records), key=STEPS.index)
 
     def _report_age(self, started: float) -> str | None:
-        """Whether there is a report: of the latest process (new), or of one before (old)."""
+        """Whether there is a report: of the latest process (new), or of an earlier one (old)."""
         changed = _changed(self.report)
         if not changed:
             return None
@@ -204,10 +218,10 @@ class Watched:
     def _progress(
         self, histories: dict[str, History], since: float
     ) -> tuple[str, dict[str, Any] | None]:
-        """The work under way of the latest process, after the comparison it is of ("": the run)."""
+        """The current work of the latest process, after its ablation ("": the run itself)."""
         under_way: dict[str, dict[str, Any]] = {}
         for name, history in histories.items():
-            path = history.path.with_name("progress.json")
+            path = history.path.with_name(PROGRESS)
             progress = _read_json(path)
             if progress and progress.get("bars") and _changed(path) >= since:
                 under_way[name] = progress
@@ -220,8 +234,8 @@ class Watched:
     def _seconds(
         self, now: float, started: float, running: bool, histories: dict[str, History]
     ) -> float:
-        """The time spent on the run, interruptions left out."""
-        path = self.folder / "clock.json"
+        """The time spent on the run, without interruptions."""
+        path = self.folder / CLOCK
         clock = _read_json(path) or {}
         seconds = float(clock.get("seconds", 0.0))
         if not started:
@@ -231,7 +245,7 @@ class Watched:
 
 
 def _bar(bar: dict[str, Any], age: float, status: str) -> dict[str, Any]:
-    """One piece of work with the seconds that it still takes, where these are known."""
+    """One piece of work with its remaining seconds, if known."""
     done, total, rate = bar["done"], bar["total"], bar["rate"]
     left, about = None, ""
     if total and rate and rate > 0 and status == "running":
@@ -284,30 +298,30 @@ def _records(folder: Path, comparisons: list[str]) -> list[Record]:
             for seed in _names(tuned.iterdir()):
                 records += _record(tuned / seed, "stage 2")
     for comparison in comparisons:
-        inside = _records(folder / "compare" / comparison, [])
+        inside = _records(folder / COMPARE / comparison, [])
         records += [replace(record, step="compare") for record in inside]
     return records
 
 
 def _record(path: Path, step: str, counts: bool = True) -> list[Record]:
-    """What there is of an artefact: finished, under way, or both."""
+    """The versions of an artefact: finished, partial, or both."""
     records = []
-    finished = path / "artefact.json"
+    finished = path / ARTEFACT
     if when := _changed(finished):
         values = _read_json(finished) or {}
         records.append(Record(step, when, False, float(counts and values.get("seconds", 0.0))))
-    if when := _changed(path.with_name(f"{path.name}.partial") / "partial.json"):
+    if when := _changed(path.with_name(f"{path.name}.partial") / PARTIAL):
         records.append(Record(step, when, True, 0.0))
     return records
 
 
 def _names(paths: Iterable[Path]) -> list[str]:
-    """The names of artefacts, finished or under way."""
+    """The names of artefacts, finished or partial."""
     return sorted({path.name.removesuffix(".partial") for path in paths})
 
 
 def _comparisons(recipe: dict[str, Any]) -> list[str]:
-    """The comparisons that the recipe asks for, by the names of their folders."""
+    """The ablations of the recipe, by the names of their folders."""
     names = recipe.get("evaluate", {}).get("compare", [])
     return [
         name
@@ -317,7 +331,7 @@ def _comparisons(recipe: dict[str, Any]) -> list[str]:
 
 
 def _messages(histories: dict[str, History]) -> list[dict[str, Any]]:
-    """The latest messages, the latest first."""
+    """The latest messages, newest first."""
     messages: list[dict[str, Any]] = []
     for name, history in histories.items():
         messages += [{"time": when, "of": name, "text": text} for when, text in history.messages]
@@ -326,7 +340,7 @@ def _messages(histories: dict[str, History]) -> list[dict[str, Any]]:
 
 
 def _scores_of(path: Path, since: float) -> dict[str, Any] | None:
-    """The score table as texts, or None when it is not there yet."""
+    """The score table as text; None if there is none yet."""
     scores = _read_json(path)
     if not scores or _changed(path) < since:
         return None
@@ -358,7 +372,7 @@ def _spread(value: dict[str, Any] | None) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """The values of a JSON file, which is never half written, or None when it is not there."""
+    """The values of a JSON file, which is never half-written; None if it does not exist."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -367,7 +381,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _changed(path: Path) -> float:
-    """When a file changed last, or 0 when it is not there."""
+    """When a file last changed; 0 if it does not exist."""
     try:
         return path.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):

@@ -29,7 +29,7 @@ def contaminated_on_spark(
         return result
     known = store.spark.context.broadcast(runs)
     first_examples: list[tuple[int, dict[str, Any]]] = []
-    with tracker.progress("looking for dev and test text in the corpus"):
+    with tracker.progress("searching the corpus for dev and test text"):
         for numbers, examples in store.collect(partial(_contaminated_passages, runs=known)):
             result.banned[numbers] = True
             first_examples = sorted([*first_examples, *examples], key=lambda entry: entry[0])[

@@ -1,10 +1,10 @@
-"""The corpus files that Spark can reach, and their passages in chunks, cut by the code that cuts
-them on one machine.
+"""The corpus files that Spark can reach, and their passages in chunks, split by the same code as on
+one machine.
 
-A path without "://" is a file of this machine that every worker sees at the same place (one
-machine, or a shared disk); each is opened by the task that reads it. Any other path (hdfs://,
-s3a://, gs://, file:// …) is read by Spark and handed, whole, to one task. One file is always read
-by one task, from its first row to its last: this is what keeps the order.
+A path without "://" is a local file that every worker sees at the same path (one machine, or a
+shared disk); each is opened by the task that reads it. Any other path (hdfs://, s3a://, gs://,
+file:// …) is read by Spark and passed, as a whole, to one task. One file is always read by one
+task, from its first row to its last: this is what keeps the order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tasklm.corpus.tables import TABLES, kind_of
 from tasklm.errors import DataError
 from tasklm.storage.files import digest
 
-# bytes; Java's arrays, in which Spark hands a file over, end there
+# bytes; the limit of Java's arrays, in which Spark passes a file
 _LARGEST_REMOTE = (1 << 31) - (1 << 16)
 _MOST_TASKS = 10_000
 
@@ -99,7 +99,7 @@ class Chunk:
 
 @dataclass
 class FileEnd:
-    """What was counted in a file, and what was wrong with it."""
+    """The counts of a file, and its problem, if any."""
 
     file: int
     counts: dict[str, int]
@@ -151,7 +151,7 @@ def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
         ) from None
     if not files:
         raise DataError(
-            "no file with text is found there",
+            "no text files found there",
             file=pattern,
             remedy=f"Name files with {', '.join(PLAIN + TABLES)}.",
         )
@@ -159,7 +159,7 @@ def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
         if file.size > _LARGEST_REMOTE:
             raise DataError(
                 f"the file has {file.size / 2**30:.1f} GiB, "
-                "and Spark hands over whole files of 2 GiB at most",
+                "but Spark reads whole files of at most 2 GiB",
                 file=file.path,
                 remedy=(
                     "Split it, or put it on a disk that all "
@@ -168,14 +168,16 @@ def _remote_files(pattern: str, spark: Spark) -> Iterator[CorpusFile]:
             )
         if any(mark in file.path for mark in ",{}[]*?\\"):
             raise DataError(
-                "the name holds one of , { } [ ] * ? \\", file=file.path, remedy="Rename the file."
+                "the name contains one of , { } [ ] * ? \\",
+                file=file.path,
+                remedy="Rename the file.",
             )
     yield from files
 
 
 def _inside(system: Any, status: Any, pattern: str) -> Iterator[Any]:
-    """Yields a file, or the readable ones of a folder; a file that was named in full is taken
-    whatever it is called.
+    """Yields a file, or the readable ones of a folder; a file given by its full name is taken
+    whatever its suffix.
     """
     if status.isFile():
         is_glob = any(mark in pattern for mark in "*?[{")

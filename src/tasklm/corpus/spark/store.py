@@ -1,8 +1,8 @@
 """The corpus on a cluster: the passages, their order and their numbers are those of a PassageStore
 of the same files.
 
-Passages are never brought to one machine. This folder holds what numbering them needs, about a bit
-per passage:
+Passages are never collected on one machine. This folder holds what numbering them needs, about a
+bit per passage:
 
 chunks.npy    int64 [chunks, 5], in corpus order: file, place in the file, passages read,
               passages kept, bytes kept
@@ -51,13 +51,13 @@ _BUCKET_KEYS = 4 << 20  # keys that one task of the search for repeats sorts
 
 
 def spark_corpus_key(files: Sequence[CorpusFile], column: str, passage_words: int) -> str:
-    """The key of the store that these files and settings make."""
+    """The key of the store built from these files and settings."""
     return digest(["spark corpus", FORMAT, files_key(files), column, passage_words])
 
 
 @dataclass(frozen=True)
 class CorpusText:
-    """What is read of a corpus: which files, which column, and passages of how many words."""
+    """How a corpus is read: which files, which column, and the length of passages in words."""
 
     files: Sequence[CorpusFile]
     column: str
@@ -112,9 +112,7 @@ def build_spark_store(
 def _read(
     files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark
 ) -> Any:
-    """The RDD of the files' Chunks and FileEnds; the passages wait on the workers' disks once they
-    were read.
-    """
+    """The RDD of the files' Chunks and FileEnds; passages stay on the workers' disks once read."""
     key = (tuple(files), column, passage_words, sizes)
     if key not in spark.held:
         spark.held[key] = spark.persisted(
@@ -140,8 +138,8 @@ def _sample(numbered: Any, passages: int, spark: Spark) -> list[str]:
 def _heads(
     raw: Any, files: Sequence[CorpusFile], tracker: Tracker
 ) -> tuple[list[tuple[int, int, int]], dict[str, int]]:
-    """Returns file, place and passages of every chunk in corpus order, and what was counted; raises
-    what was wrong.
+    """File, position and passages of every chunk in corpus order, and the counts; raises any
+    problem of a file.
     """
     parts = raw.map(_head).collect()
     ends = sorted((end for end in parts if isinstance(end, FileEnd)), key=lambda end: end.file)
@@ -153,7 +151,7 @@ def _heads(
             error = DataError(problem, file=files[end.file].path, line=line, remedy=remedy)
             if not end.no_text or (len(left_out) == len(files) and end is left_out[-1]):
                 raise error
-            tracker.say(f"left out of the corpus: {error}")
+            tracker.say(f"skipped in the corpus: {error}")
         counts.update(end.counts)
     return sorted(head for head in parts if not isinstance(head, FileEnd)), dict(counts)
 
@@ -251,7 +249,7 @@ class _Numbering:
         places, first_bits = self._known.value
         start, end, number = places.get((chunk.file, chunk.place), (0, -1, 0))
         if end - start != len(chunk):
-            problem = "a file of the corpus has changed since it was read first"
+            problem = "a file of the corpus has changed since it was first read"
             raise RunError(f"{problem}; run the same command again")
         first = start // 8
         bits = np.unpackbits(first_bits[first : end // 8 + 1])
@@ -270,8 +268,8 @@ class SparkStore:
             record = read_json(path)
             if record["format"] != FORMAT:
                 again = (
-                    "Delete this folder and run the same command again: "
-                    "it is made anew from the corpus."
+                    "Delete this folder and run the same command again to rebuild it from the "
+                    "corpus."
                 )
                 raise RunError(f"{folder} was written by another version of tasklm. {again}")
             self.counts: dict[str, int] = dict(record["counts"])
@@ -285,7 +283,7 @@ class SparkStore:
             read, kept_passages = int(self.heads[:, 2].sum()), int(self.heads[:, 3].sum())
             whole = kept_passages == self.counts["passages"] and len(self._kept) == -(-read // 8)
         if not whole:
-            raise damaged(path, "the files of the corpus do not fit together")
+            raise damaged(path, "the files of the corpus are inconsistent")
         self.folder, self.spark = folder, spark
         # says what is in it
         self.key = digest([record["counts"], record["files"], self._column, self._passage_words])
@@ -333,8 +331,8 @@ class SparkStore:
         return texts
 
     def collect(self, what: Callable[[Chunk], Iterable[Any]]) -> Iterator[Any]:
-        """Yields what the function finds in the chunks; all chunks are worked on at once, results
-        come in any order.
+        """Yields the function's results for the chunks; all chunks are processed in parallel,
+        results come in any order.
         """
         with spark_errors_are_clear():
             results = self.spark.persisted(self.chunks().flatMap(what), "MEMORY_AND_DISK")
@@ -354,7 +352,7 @@ class SparkStore:
             wanted.unpersist()
 
     def texts_of(self, numbers: Sequence[int]) -> list[str]:
-        """The texts of some passages, as many as fit in memory, in the order asked for."""
+        """The texts of some passages, as many as fit in memory, in the requested order."""
         texts = {number: text for number, _, text, _ in self.passages(np.array(numbers, np.int64))}
         return [texts[int(number)] for number in numbers]
 

@@ -34,12 +34,12 @@ WEIGHTS, INDEX, TOKENIZER = "model.safetensors", "model.safetensors.index.json",
 MOST_LINE = 1 << 12  # bytes of a file with one line
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-AGAIN = "Copy the folder again from where it came."
+AGAIN = "Copy the folder again from its source."
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a folder holds; the weights are looked at, not yet read."""
+    """The contents of a folder; the weights are inspected but not yet read."""
 
     folder: Path
     config: dict[str, Any]
@@ -48,8 +48,8 @@ class Checkpoint:
     shape: Shape
 
     def weights(self) -> tuple[State, dict[str, State]]:
-        """The encoder's weights and the heads there are (name for a person → weights), in our names
-        and in fp32.
+        """The encoder's weights and the available heads (readable name → weights), in our names and
+        in fp32.
         """
         state: State = {}
         for file in self.files:
@@ -93,7 +93,7 @@ def find_checkpoint(where: Path) -> Path | None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """What the folder of a checkpoint holds; raises DataError where it cannot be started from."""
+    """The contents of a checkpoint's folder; raises DataError if training cannot start from it."""
     config = _json(folder / "config.json")
     files = _weight_files(folder, config)
     if not (folder / TOKENIZER).exists():
@@ -135,7 +135,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         if state.keys() != wanted.keys() or state[key].shape != tensor.shape:
             size = tuple(state[key].shape) if key in state else "no shape: it is missing"
             problem = (
-                f"the weights do not fit config.json ({key} has {size}, not {tuple(tensor.shape)})"
+                f"the weights do not match config.json ({key} has {size}, not "
+                f"{tuple(tensor.shape)})"
             )
             raise DataError(problem, file=folder, remedy=AGAIN)
     return Checkpoint(folder, config, files, name, shape)
@@ -150,7 +151,7 @@ def _weight_files(folder: Path, config: dict[str, Any]) -> tuple[Path, ...]:
         own_class = _class_of(config)
         convert = f"{own_class}.from_pretrained({str(folder)!r}).save_pretrained('converted')"
         remedy = (
-            "Unpickling runs code of the file. Where you trust it, convert it, and its tokenizer, "
+            "Unpickling runs code from the file. If you trust it, convert it, and its tokenizer, "
             f"with transformers: {convert}."
         )
         raise DataError(
@@ -171,13 +172,13 @@ def _indexed_files(folder: Path) -> tuple[Path, ...]:
     missing = [name for name in names if Path(name).name != name or not (folder / name).exists()]
     if missing or not names:
         first = [*missing, "no file"][0]
-        problem = f"{INDEX} names {first}, which is not there"
+        problem = f"{INDEX} names {first}, which is missing"
         raise DataError(problem, file=folder, remedy=AGAIN)
     return tuple(folder / name for name in names)
 
 
 def _class_of(config: dict[str, Any]) -> str:
-    """The class of a model in transformers; another one would draw the heads afresh."""
+    """The class of a model in transformers; another one would reinitialise the heads."""
     named = config.get("architectures")
     if isinstance(named, list) and named and str(named[0]).isidentifier():
         return str(named[0])
@@ -198,7 +199,7 @@ def _json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"cannot be read ({error})", file=file, remedy=AGAIN) from None
     if not isinstance(content, dict):
-        raise DataError("is not an object of JSON", file=file, remedy=AGAIN)
+        raise DataError("is not a JSON object", file=file, remedy=AGAIN)
     return content
 
 
@@ -212,14 +213,14 @@ def _line(file: Path) -> str:
 
 
 def _name_today(name: str) -> str:
-    """The name of a weight in old files, such as those of the first BERT, as it is today."""
+    """The current name of a weight in old files, such as those of the first BERT."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias"
     )
 
 
 def hub_cache() -> Path:
-    """Where Hugging Face's tools keep what they fetched."""
+    """The cache folder of Hugging Face's tools."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     home = Path(os.environ.get("HF_HOME") or cache)
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
@@ -257,7 +258,7 @@ def _cached(name: str) -> Path:
     if len(snapshots) != 1:
         count = len(snapshots) or "no"
         raise DataError(
-            f"the cache of Hugging Face's hub holds {count} versions of {name} ({model})",
+            f"the cache of Hugging Face's hub has {count} versions of {name} ({model})",
             remedy=f"Give the folder of one of them, or fetch the model again: hf download {name}",
         )
     return snapshots[0]

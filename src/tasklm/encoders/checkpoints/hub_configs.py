@@ -14,7 +14,7 @@ from tasklm.errors import DataError
 
 
 def model_type(name: str, shape: Shape) -> str:
-    """Hugging Face's name for the kind of an encoder; raises DataError where it has none."""
+    """Hugging Face's name for the kind of an encoder; raises DataError if it has none."""
     summed = "bert" if shape.token_width == shape.width else "electra"
     kinds = {
         "bert": summed,
@@ -25,19 +25,19 @@ def model_type(name: str, shape: Shape) -> str:
     }
     if name not in kinds:
         raise DataError(
-            f"the encoder {name!r} has no equal in transformers",
+            f"the encoder {name!r} has no equivalent in transformers",
             remedy=f"Choose from {', '.join(kinds)}.",
         )
     if kinds[name] == "modernbert" and shape.token_width != shape.width:
         raise DataError(
-            "ModernBertModel has no embeddings of a width of their own",
+            "ModernBertModel has no separate embedding width",
             remedy="Train it without model.embedding.",
         )
     return kinds[name]
 
 
 def more_of(name: str, shape: Shape) -> dict[str, Any]:
-    """What a configuration says beside numbers: dropout, special tokens, where attention looks."""
+    """The other settings of a configuration: dropout, special tokens, attention windows."""
     more: dict[str, Any] = {
         "tie_word_embeddings": True,
         "pad_token_id": None,
@@ -75,7 +75,7 @@ def _published_layers(layers: int) -> list[str]:
 
 
 def family_of(config: Mapping[str, Any]) -> tuple[Family, str]:
-    """The family of a configuration and our encoder; raises an error that lists what is lacking."""
+    """The family of a configuration and our encoder; raises an error that lists what is missing."""
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise DataError(
@@ -112,14 +112,14 @@ def family_of(config: Mapping[str, Any]) -> tuple[Family, str]:
         wrong += problems
     if wrong:
         raise DataError(
-            f"tasklm's {family.encoder} does not compute {', '.join(wrong)}",
+            f"tasklm's {family.encoder} does not support {', '.join(wrong)}",
             remedy="Give a model without these.",
         )
     return family, name
 
 
 def _check_numbers(config: Mapping[str, Any], family: Family) -> None:
-    """Raises ValueError where numbers of a configuration are none, or far too large."""
+    """Raises ValueError if numbers of a configuration are invalid or far too large."""
     limits = {theirs: LIMITS[ours] for ours, theirs in family.numbers.items() if ours in LIMITS}
     if config.get("pad_token_id") is not None:
         limits["pad_token_id"] = (0, LIMITS["vocabulary"][1])
@@ -154,9 +154,7 @@ def _kind_of_modern(config: Mapping[str, Any]) -> tuple[str, list[str]]:
             wrong.append(f"rope_theta = {base!r} (not {ROTARY_BASE!r})")
         return "modern", wrong
     if not published:
-        wrong.append(
-            "local attention in other layers than ModernBERT's, which are all but every third"
-        )
+        wrong.append("local attention in other layers than ModernBERT's (all except every third)")
     numbers: dict[str, tuple[Any, float]] = {
         "local_attention": (config.get("local_attention", 2 * WINDOW), 2 * WINDOW),
         "rope_theta of global layers": (base, GLOBAL_BASE),

@@ -12,7 +12,7 @@ from tasklm.encoders.roberta import EPSILON as ROBERTA_EPSILON
 
 @dataclass(frozen=True)
 class Family:
-    """How one kind of Hugging Face's models calls things.
+    """The names that one kind of Hugging Face's models uses.
 
     Our module → its modules, whose weights lie below one another in ours.
     """
@@ -25,7 +25,7 @@ class Family:
     inside: dict[str, tuple[str, ...]]
     head: dict[str, str]
     numbers: dict[str, str]  # field of Shape → key of its configuration
-    # what its configuration must say for the same computation; its own defaults
+    # what its configuration must have for the same computation; its own defaults
     fixed: dict[str, Any]
     # positions begin at pad_token_id + 1, and tokens may have one segment
     counts_from_pad: bool = False
@@ -70,7 +70,7 @@ _MODERN_LAYER: dict[str, tuple[str, ...]] = {
     "down": ("mlp.Wo",),
     "norm": ("mlp_norm",),
 }
-EPSILONS = {EPSILON: "bert", ROBERTA_EPSILON: "roberta"}  # what tells the two encoders apart
+EPSILONS = {EPSILON: "bert", ROBERTA_EPSILON: "roberta"}  # distinguishes the two encoders
 _GELU = {"hidden_act": "gelu", "is_decoder": False}
 _TWO_SEGMENTS = {"type_vocab_size": SEGMENTS}
 _WITHOUT_BIASES = {"attention_bias": False, "mlp_bias": False}

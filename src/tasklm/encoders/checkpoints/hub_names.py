@@ -4,7 +4,7 @@ bert ↔ BertModel, or ElectraModel where the embeddings have a width of their o
 with another ε, which is also what RobertaModel and its relatives are read as; modern ↔
 ModernBertModel with global attention in every layer, modernbert ↔ with the published local layers;
 albert ↔ AlbertModel. The same with the prediction head of masked language modelling: …ForMaskedLM.
-What these models can do and tasklm's cannot is refused, never dropped.
+Features that tasklm's encoders lack are refused, never silently dropped.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ def head_from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor
                 head[f"{ours}.{leaf}".removeprefix(".")] = state[f"{theirs}.{leaf}"].clone()
     if not {"dense.weight", "norm.weight", "bias"} <= head.keys():
         raise DataError(
-            "the weights hold no prediction head",
+            "the weights contain no prediction head",
             remedy="Give those of a model for masked language modelling.",
         )
     return head
 
 
 def judgement_from_hugging_face(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> State:
-    """The head of ELECTRA's discriminator (dense, out); empty where there is none."""
+    """The head of ELECTRA's discriminator (dense, out); empty if there is none."""
     names = {
         "dense.weight": "discriminator_predictions.dense.weight",
         "dense.bias": "discriminator_predictions.dense.bias",
@@ -129,10 +129,10 @@ def judgement_from_hugging_face(config: Mapping[str, Any], state: Mapping[str, T
 
 
 def _two_segments(rows: Tensor) -> Tensor:
-    """The segment embeddings for pairs of texts; where there is one row, both texts get it."""
+    """The segment embeddings for pairs of texts; if there is one row, both texts get it."""
     if len(rows) > SEGMENTS:
         raise DataError(
-            f"tasklm's bert does not compute type_vocab_size = {len(rows)}",
+            f"tasklm's bert does not support type_vocab_size = {len(rows)}",
             remedy=f"Give a model with at most {SEGMENTS}.",
         )
     return rows.expand(SEGMENTS, -1).clone()
@@ -181,6 +181,6 @@ def _zero_biases(state: State) -> State:
 def _check_zero(biases: list[Tensor], module: str) -> None:
     if any(not bias.is_meta and bool(bias.any()) for bias in biases):
         raise DataError(
-            f"{module} has a bias, tasklm's modern encoder has none",
+            f"{module} has a bias, but tasklm's modern encoder has none",
             remedy="Give a model trained without biases.",
         )

@@ -1,5 +1,6 @@
-"""Files of weights (safetensors) from anywhere: looked at before anything is allocated, and numbers
-that are none are refused."""
+"""Files of weights (safetensors) from anywhere: inspected before anything is allocated; non-finite
+numbers are refused.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def shapes_in(path: Path) -> Shapes:
     """The shapes of a file's weights, which are not read; whole numbers, which some files
     hold beside them, are left out.
 
-    Raises ValueError where they would not fit into the memory of this machine.
+    Raises ValueError if they would not fit into the memory of this machine.
     """
     shapes, size = {}, 0
     with safe_open(require_regular(path), "pt") as file:
@@ -34,14 +35,14 @@ def shapes_in(path: Path) -> Shapes:
                 size += each * torch.Size(shapes[name]).numel()
     if size > memory():
         raise ValueError(
-            f"{path.name} holds {size / 2**30:.0f} GiB of weights, this machine has a memory of "
+            f"{path.name} has {size / 2**30:.0f} GiB of weights, but this machine's memory is "
             f"{memory() / 2**30:.0f}"
         )
     return shapes
 
 
 def memory() -> int:
-    """The bytes of memory that this process may have at most."""
+    """The maximum bytes of memory of this process."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
@@ -50,7 +51,7 @@ def memory() -> int:
 
 
 def finite_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a file; raises ValueError where one of them is NaN or infinite."""
+    """The weights of a file; raises ValueError if one of them is NaN or infinite."""
     tensors = {
         name: tensor
         for name, tensor in load_file(require_regular(path)).items()
@@ -63,11 +64,11 @@ def finite_weights(path: Path) -> dict[str, Tensor]:
 
 
 def misfits(module: nn.Module, prefix: str, shapes: Shapes) -> list[str]:
-    """In what the tensors under a prefix are not those of a module."""
+    """How the tensors under a prefix differ from those of a module."""
     wanted = {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     given = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
     problems = [f"{name} is missing" for name in wanted if name not in given]
-    problems += [f"{name} is not known" for name in given if name not in wanted]
+    problems += [f"{name} is unknown" for name in given if name not in wanted]
     return problems + [
         f"{name} has shape {given[name]}, not {shape}"
         for name, shape in wanted.items()

@@ -1,5 +1,5 @@
-"""Whether the kernels of this folder can be used: there must be a GPU, and Triton, which PyTorch
-for GPUs brings.
+"""Whether the kernels of this folder can be used: they need a GPU, and Triton, which comes with
+PyTorch for GPUs.
 """
 
 from __future__ import annotations

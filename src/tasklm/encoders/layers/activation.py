@@ -1,4 +1,4 @@
-"""GELU, and a linear map before it in one call: on a GPU in 16 bits by kernels of our own."""
+"""GELU, and a linear map before it in one call: on a GPU in 16 bits by custom kernels."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tasklm.tokens.batches import TokenBatch
 varlen_attn: Any = None
 row_attention: Any = None
 fits: Any = None
-if torch.cuda.is_available():  # they are for GPUs alone, and take seconds to import
+if torch.cuda.is_available():  # only for GPUs, and slow to import
     # a PyTorch may be built without it; batches with `bounds` are refused then
     with contextlib.suppress(ImportError):
         from torch.nn.attention.varlen import varlen_attn
@@ -30,7 +30,7 @@ LONGEST_ROW = 0 if row_attention is None else 256  # … and tokens of a row tha
 
 @dataclass
 class Layout:
-    """Which tokens of a batch may look at one another; where all are None, those of a row."""
+    """Which tokens of a batch may attend to each other; if all are None, those of a row."""
 
     # (rows, length) int64: for rows or tiles short enough for the kernels of row_attention
     pieces: Tensor | None = None
@@ -46,7 +46,7 @@ def layout_of(batch: TokenBatch, head_width: int) -> Layout:
     """The layout that keeps attention inside a piece.
 
     Padding forms a piece of its own, so that no row of the softmax is empty; bounds must cover it
-    as well. Whole rows need no mask, which a CPU finds out by looking; on a GPU that would wait for
+    as well. Whole rows need no mask, which is checked on a CPU; on a GPU the check would wait for
     the device, and a compiled graph cannot branch on it.
     """
     pieces = batch.pieces
@@ -131,7 +131,7 @@ def _attend_in_bounds(
 
 
 def _check_kernel(query: Tensor) -> None:
-    """Raises an error where PyTorch's attention over pieces, a 16-bit CUDA kernel, cannot run."""
+    """Raises an error if PyTorch's attention over pieces, a 16-bit CUDA kernel, cannot run."""
     if query.device.type != "cuda":
         problem = f"it has no kernel for {query.device.type}"
     elif varlen_attn is None:

@@ -1,4 +1,4 @@
-"""A linear map, dropout, residual and LayerNorm in one call: on a GPU by kernels of our own."""
+"""A linear map, dropout, residual and LayerNorm in one call: on a GPU by custom kernels."""
 
 from __future__ import annotations
 

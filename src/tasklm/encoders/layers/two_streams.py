@@ -1,9 +1,8 @@
 """Two-stream attention (XLNet, arXiv 1906.08237, section 2.3).
 
-The content stream reads tokens, the query stream asks for some of them. Both run through the same
-layers. A query starts without its token and finds keys and values in the content stream alone, so
-that no query is seen by anybody. The query stream exists at the places asked for, not at all
-tokens.
+The content stream reads tokens, the query stream predicts some of them. Both run through the same
+layers. A query starts without its token and attends only to the content stream, so that nothing
+sees a query. The query stream exists only at the target positions, not at all tokens.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from tasklm.tokens.batches import TokenBatch
 
 @dataclass
 class Streams:
-    """What the query stream asks for, and which tokens both streams see."""
+    """The targets of the query stream, and which tokens both streams see."""
 
     vector: Tensor  # (token width,): what a query has in place of its token's embedding
-    picked: Tensor  # (rows, places) int64: columns of the tokens asked for
+    picked: Tensor  # (rows, places) int64: columns of the targets
     seen_by_content: Tensor  # (rows, 1, length, length) bool; no row of it is empty
     seen_by_queries: Tensor  # (rows, 1, places, length) bool; no row of it is empty
 

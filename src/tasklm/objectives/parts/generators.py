@@ -1,4 +1,4 @@
-"""Where replaced tokens come from: a small network that fills masked places, or chance.
+"""The source of replaced tokens: a small network that fills masked positions, or chance.
 
 The network reads the encoder's embeddings, and no gradient passes through its samples (ELECTRA,
 arXiv 2003.10555).
@@ -75,7 +75,7 @@ class Replacing(nn.Module):
     """Base of the objectives that replace tokens by samples of a generator, which learns too."""
 
     network: type[nn.Module] = Generator
-    hide = "mask"  # what the generator sees where it is asked
+    hide = "mask"  # what the generator sees at the positions to fill
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def generator_shape(encoder: str, shape: Shape, share: float) -> Shape:
 
 
 def generator_cost(cost: EncoderCost, shape: Shape) -> EncoderCost:
-    """What a generator costs beside an encoder; its look-ups are the encoder's, and free."""
+    """The cost of a generator beside an encoder; its look-ups are the encoder's, and free."""
     return replace(
         cost,
         width=shape.width,

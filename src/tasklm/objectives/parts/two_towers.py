@@ -33,7 +33,9 @@ class TwoTowers(nn.Module):
         self.types, self.temperature = types, temperature
 
     def states(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
-        """What both sides say of each token (rows · length, 2 · width); nothing at a row's ends."""
+        """The states of both sides for each token (rows · length, 2 · width); zeros at a row's
+        ends.
+        """
         embedded = encoder.embed(batch)
         before = self.right.contextualise(embedded, replace(batch, direction=1))
         after = self.left.contextualise(embedded, replace(batch, direction=-1))

@@ -1,8 +1,8 @@
 """Talking to an Elasticsearch or OpenSearch server over HTTP, with the standard library alone.
 
 A request that meets a broken connection, a timeout or a server that is busy or restarting (429,
-502, 503, 504) is sent again after a pause, a bounded number of times; everything else that is not
-the answer asked for is an error. Credentials come from the URL and stand in no message.
+502, 503, 504) is sent again after a pause, a bounded number of times; any other unexpected answer
+is an error. Credentials come from the URL and appear in no message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from tasklm.errors import RunError
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)  # seconds before the second, third … try
 BUSY = frozenset({429, 502, 503, 504})
-CONTINUES = "Run the same command again when the server is well: it goes on where it stopped."
+CONTINUES = (
+    "Run the same command again when the server is available: it continues where it stopped."
+)
 _LONGEST_PAUSE = 300.0  # a longer Retry-After is cut to this
 _TIMEOUT = 600.0  # seconds without a byte from the server
 _REASON_LENGTH = 500
@@ -35,7 +37,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class Refusal:
-    """An item of a bulk request that the server did not do."""
+    """An item of a bulk request that the server refused."""
 
     reason: str
     again: bool  # worth another try
@@ -58,14 +60,14 @@ class ElasticServer:
             raise RunError(
                 "select.url is not the address of a server. "
                 "Give one such as http://127.0.0.1:9200 or https://USER:PASSWORD@HOST:9200;"
-                " signs such as @ : / in a name or password are written as %40 %3A %2F."
+                " write characters such as @ : / in a name or password as %40 %3A %2F."
             )
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.shown = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
         self._path = parts.path.rstrip("/")
         kind = _CONNECTIONS[parts.scheme]
         self._connection = kind(parts.hostname, port, timeout=_TIMEOUT)
-        self._met = False  # it has answered before: then a refused connection may be a restart
+        self._met = False  # it has answered before, so a refused connection may be a restart
         self._headers = {"Accept": "application/json"}
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -112,7 +114,7 @@ class ElasticServer:
 
     def _raise_if_hopeless(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            remedy = "Add the authority that signed it to the certificates that this system trusts."
+            remedy = "Add the authority that signed it to the trusted certificates of this system."
             raise RunError(
                 f"{self.shown}: the server's certificate is not trusted "
                 f"({error.verify_message}). {remedy}"
@@ -146,17 +148,18 @@ class ElasticServer:
             return answer
         problem = f"{self.shown}: {method} {path}: {status} {reason_of(answer) or reason}"
         if status in (401, 403):
-            remedy = "Give select.url a user who may do this: https://USER:PASSWORD@HOST:9200."
+            remedy = "Give select.url a user with this permission: https://USER:PASSWORD@HOST:9200."
             raise ServerError(f"{problem}. {remedy}", status, answer)
         if status == 413:
             remedy = (
-                "Raise http.max_content_length of the server, or the limit of the proxy before it."
+                "Raise http.max_content_length of the server, or the limit of the proxy in front "
+                "of it."
             )
             raise ServerError(f"{problem}. {remedy}", status, answer)
         if not isinstance(answer, dict):
             remedy = "Check that select.url is an Elasticsearch or OpenSearch server."
-            raise ServerError(f"{problem}; the answer is no JSON object. {remedy}", status, None)
-        raise ServerError(f"{problem}. Look into the server's log.", status, answer)
+            raise ServerError(f"{problem}; the answer is not a JSON object. {remedy}", status, None)
+        raise ServerError(f"{problem}. See the server's log.", status, answer)
 
 
 class ServerError(RunError):
@@ -168,7 +171,7 @@ class ServerError(RunError):
 
 
 def reason_of(answer: Any) -> str:
-    """The server's words for what is wrong, innermost cause last; empty when it gave none."""
+    """The server's description of a problem, innermost cause last; empty if it gave none."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if error is None:
         return ""
@@ -192,8 +195,8 @@ def send_until_done(
     send: Callable[[Sequence[Item]], Sequence[Any]],
     fail: Callable[[Item, str], RunError],
 ) -> list[Any]:
-    """The answer to each item of a bulk request; those refused for now are sent again, alone, after
-    a pause.
+    """The answer to each item of a bulk request; temporarily refused ones are sent again, alone,
+    after a pause.
 
     `send` returns an answer or a `Refusal` per item; `fail` makes the error for an item that stays
     refused.
@@ -224,7 +227,7 @@ def _parsed(content: bytes) -> Any:
 
 
 def _retry_after(header: str | None) -> float:
-    """The seconds that a Retry-After header asks for, which gives them as such or as a date."""
+    """The seconds of a Retry-After header, which may be a number or a date."""
     if not header:
         return 0.0
     if header.strip().isdigit():

@@ -1,12 +1,12 @@
 """The passages of a corpus as an index on an Elasticsearch or OpenSearch server.
 
 Passages are split by tasklm's own rules and sent joined by spaces, so that the server's
-`whitespace` analyzer sees the same words as the local engine. Only word counts are kept there: no
-positions and not the text. The index is named after the corpus and the dials of BM25; tasks share
+`whitespace` analyzer sees the same words as the local engine. Only word counts are stored there: no
+positions and no text. The index is named after the corpus and the parameters of BM25; tasks share
 it. It counts as complete only after every passage was acknowledged and counted; until then it is
-never searched, and the same command goes on where it stopped. Passages are sent with the operation
-`create`: one that is there already stays as it is, where writing it anew would leave a deleted copy
-that still counts in the server's word statistics.
+never searched, and the same command continues where it stopped. Passages are sent with the
+operation `create`: an existing one stays as it is; overwriting it would leave a deleted copy that
+still counts in the server's word statistics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BATCH_BYTES = 5 << 20
 _READ_AT_ONCE = 512
 _SHARD_PASSAGES = 50_000_000
 _LONGEST_WORD = 127  # in characters: the server's analyzer cuts words above 255 units of UTF-16
-_DEFAULT_WINDOW = 10_000  # hits per search that a server allows unless told otherwise
+_DEFAULT_WINDOW = 10_000  # hits per search that a server allows by default
 
 
 @dataclass
@@ -49,11 +49,11 @@ class ElasticIndex:
 
     server: ElasticServer
     name: str
-    identity: str  # the server's own id of it: another one means that it was made anew
+    identity: str  # the server's own id of it: a different one means that it was rebuilt
     window: int  # most hits per search
 
     def allow(self, hits: int) -> None:
-        """Raises the server's limit on hits per search where it is below `hits`."""
+        """Raises the server's limit on hits per search if it is below `hits`."""
         if hits > self.window:
             self.server.ask(
                 "PUT", f"/{self.name}/_settings", {"index": {"max_result_window": hits}}
@@ -73,7 +73,7 @@ def server_word(word: str) -> str:
 def open_index(
     server: ElasticServer, store: PassageStore, k1: float, b: float, stemming: str, place: Workplace
 ) -> ElasticIndex:
-    """The store's index, made or completed first where it has to be."""
+    """The store's index, built or completed first if necessary."""
     name = f"tasklm-{digest(['elastic', FORMAT, content_key(store), k1, b, stemming])}"
     about = _look(server, name)
     if about is None:
@@ -81,22 +81,23 @@ def open_index(
         about = _look(server, name)
         if about is None:
             raise RunError(
-                f"{server.shown}: the index {name} was made but is not there. {CONTINUES}"
+                f"{server.shown}: the index {name} was created but does not exist. {CONTINUES}"
             )
     identity = str(about["settings"]["index"]["uuid"])
     if not about["mappings"].get("_meta", {}).get("complete"):
         _fill(server, name, identity, store, stemmer(stemming), place)
     elif (count := _count(server, name)) != len(store):
         raise RunError(
-            f"{server.shown}: the index {name} has {count:,} passages, the corpus {len(store):,}."
-            " Delete the index on the server and run the same command again: it is then made anew."
+            f"{server.shown}: the index {name} has {count:,} passages, but the corpus has "
+            f"{len(store):,}."
+            " Delete the index on the server and run the same command again to rebuild it."
         )
     window = about["settings"]["index"].get("max_result_window", _DEFAULT_WINDOW)
     return ElasticIndex(server, name, identity, int(window))
 
 
 def _look(server: ElasticServer, name: str) -> dict[str, Any] | None:
-    """The index's settings and mappings, or None where there is none."""
+    """The index's settings and mappings; None if there is no index."""
     answer = server.ask("GET", f"/{name}", missing_is_empty=True)
     if not answer:
         return None
@@ -133,7 +134,7 @@ def _create(server: ElasticServer, name: str, passages: int, k1: float, b: float
     try:
         server.ask("PUT", f"/{name}", {"settings": {"index": settings}, "mappings": mappings})
     except ServerError as error:
-        # a try whose answer was lost, or another run on the same corpus, has made it
+        # created by an earlier try whose answer was lost, or by another run on the same corpus
         if "resource_already_exists_exception" not in reason_of(error.answer):
             raise
 
@@ -164,12 +165,12 @@ def _fill(
     if refreshed.get("_shards", {}).get("failed", 1):
         raise RunError(f"{server.shown}: {name} could not be refreshed on every shard. {CONTINUES}")
     if (count := _count(server, name)) != len(store):
-        # so that all are sent again, of which the server takes those that it lacks
+        # so that all are sent again; the server keeps those it lacks
         record.unlink(missing_ok=True)
         raise RunError(
-            f"{server.shown}: {len(store):,} passages were sent to {name} and it holds {count:,}."
-            " Run the same command again, which sends what is missing; "
-            "if it stays so, delete the index on the server first."
+            f"{server.shown}: {len(store):,} passages were sent to {name}, but it has {count:,}."
+            " Run the same command again to send the missing ones; "
+            "if that does not help, delete the index on the server first."
         )
     server.ask("PUT", f"/{name}/_mapping", {"_meta": {"complete": True, "passages": len(store)}})
     place.tracker.event(
@@ -182,13 +183,13 @@ def _fill(
 
 
 def _done(record: Path, identity: str) -> int:
-    """How many passages an earlier process has sent to this very index."""
+    """The number of passages that an earlier process sent to this index."""
     if not record.exists():
         return 0
     try:
         earlier = read_json(record)
     except DamagedError:
-        return 0  # all are sent again, of which the server takes those that it lacks
+        return 0  # all are sent again; the server keeps those it lacks
     if earlier.get("identity") != identity:
         return 0
     return int(earlier["done"])
@@ -221,14 +222,14 @@ def _send(server: ElasticServer, name: str, batch: Sequence[tuple[int, bytes]]) 
         items = server.ask("POST", path, b"".join(lines for _, lines in part)).get("items", [])
         if len(items) != len(part):
             raise RunError(
-                f"{server.shown}: {len(part)} passages were sent "
-                f"to {name} and {len(items)} answered. {CONTINUES}"
+                f"{server.shown}: {len(part)} passages were sent to {name} but {len(items)} were "
+                f"acknowledged. {CONTINUES}"
             )
         return [_outcome(item.get("create", {})) for item in items]
 
     def fail(item: tuple[int, bytes], reason: str) -> RunError:
         return RunError(
-            f"{server.shown}: passage {item[0]} was not taken into {name}: {reason}. {CONTINUES}"
+            f"{server.shown}: passage {item[0]} was not accepted into {name}: {reason}. {CONTINUES}"
         )
 
     send_until_done(batch, send, fail)
@@ -236,13 +237,13 @@ def _send(server: ElasticServer, name: str, batch: Sequence[tuple[int, bytes]]) 
 
 def _outcome(item: dict[str, Any]) -> Refusal | None:
     status = int(item.get("status", 0))
-    if status in (200, 201, 409):  # 409: it was there
+    if status in (200, 201, 409):  # 409: it exists already
         return None
     return Refusal(f"{status} {reason_of(item)}", status in BUSY)
 
 
 def _count(server: ElasticServer, name: str) -> int:
-    """How many passages the index holds."""
+    """The number of passages in the index."""
     answer = server.ask("GET", f"/{name}/_count")
     if answer.get("_shards", {}).get("failed", 1):
         raise RunError(

@@ -1,4 +1,4 @@
-"""The hits of finished queries on disk, from which an interrupted search goes on."""
+"""The hits of finished queries on disk, from which an interrupted search continues."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class SavedHits:
                 (folder / name).unlink(missing_ok=True)
         for name in _FILES:
             with full_disk_is_clear(folder), (folder / name).open("ab") as file:
-                file.truncate(self._size(name))  # a batch cut off in the middle is asked again
+                file.truncate(self._size(name))  # an incomplete batch is sent again
 
     def _before(self) -> tuple[int, int]:
-        """How many queries an earlier process has asked, and how many entries it wrote; none where
-        the record is damaged."""
+        """How many queries an earlier process sent, and how many entries it wrote; 0 if the record
+        is damaged.
+        """
         try:
             record = read_json(self.folder / "done.json")
             if record["key"] == self.key:
@@ -60,7 +61,7 @@ class SavedHits:
         return np.dtype(_FILES[name][0]).itemsize * length
 
     def _is_whole(self) -> bool:
-        """Whether the files hold what the record says; their checksums are kept, to go on from."""
+        """Whether the files match the record; their checksums are kept, to continue from."""
         if not self.queries:
             return False
         for name in _FILES:
@@ -71,7 +72,7 @@ class SavedHits:
         return bool(read_json(self.folder / "done.json").get("sums") == self._sums)
 
     def add(self, rows: Sequence[Hits]) -> None:
-        """Puts the hits of the next queries at the end."""
+        """Appends the hits of the next queries."""
         for name, (kind, column) in _FILES.items():
             values: list[float] = [len(row) for row in rows]
             if column is not None:
@@ -93,7 +94,7 @@ class SavedHits:
         write_record(self.folder / "done.json", about)
 
     def ranking(self) -> Ranking:
-        """Returns everything as a ranking whose entries stay on disk."""
+        """Everything as a ranking whose entries stay on disk."""
         counts, passages, scores = (self._column(name) for name in _FILES)
         return Ranking(
             np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]),

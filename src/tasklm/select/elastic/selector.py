@@ -1,15 +1,15 @@
 """BM25 selection by an Elasticsearch or OpenSearch server, as in the original TLM set-up (arXiv
 2111.04130).
 
-Each query goes out as its distinct words, each boosted by how often the query has it; what comes
-back per query is (score, passage number), best first and ties by lower number. Word statistics are
-those of the whole index. Banned passages are in the index, which other tasks share, so more hits
-than k are asked for and the banned ones dropped, with more again until k allowed ones are there or
-the server has no more. Finished queries are kept on disk: an interrupted search goes on.
+Each query is sent as its distinct words, each boosted by its count; the result per query is (score,
+passage number), best first and ties by lower number. Word statistics are those of the whole index.
+Banned passages are in the index, which other tasks share, so more than k hits are requested and the
+banned ones dropped, and more again until there are k allowed ones or the server has no more.
+Finished queries are kept on disk: an interrupted search continues.
 
-A server allows a query of 1,024 words unless told otherwise. Of a query with more distinct words
-those are kept that weigh most in it (how often it has the word · idf); a passage's score then lacks
-the others, the most common ones.
+A server allows a query of 1,024 words by default. A query with more distinct words is cut to those
+with the largest weight (count · idf); a passage's score then lacks the others, the most common
+ones.
 """
 
 from __future__ import annotations
@@ -116,9 +116,8 @@ class _Asking:
         self.passages = len(banned)
         out = int(np.count_nonzero(banned))
         self.k = min(k, self.passages - out)
-        self.most = self.k + out  # enough whatever the banned passages' ranks are
-        # twice the share of banned passages that chance would bring; a query that needs more is
-        # asked again
+        self.most = self.k + out  # enough whatever the ranks of banned passages
+        # twice the expected share of banned passages; a query that needs more is sent again
         self.first_size = min(
             self.most, self.k + -(-2 * self.k * out // self.passages) + min(out, 16)
         )
@@ -126,7 +125,7 @@ class _Asking:
         self.shortened = 0
 
     def ranking(self) -> Ranking:
-        """What all queries found, of which an earlier process may have asked some."""
+        """The results of all queries, some of which an earlier process may have sent."""
         queries = self.queries
         saved = SavedHits(self.place.scratch / "elastic-search", self._key())
         step = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // self.first_size))
@@ -141,7 +140,7 @@ class _Asking:
         if self.shortened:
             self.place.tracker.say(
                 f"{self.shortened:,} queries have more than the {MOST_WORDS:,} distinct words "
-                "that a server allows: their most common words were left out"
+                "that a server allows: their most common words were dropped"
             )
         return saved.ranking()
 
@@ -189,9 +188,9 @@ class _Asking:
         ]
         if any(not 0 <= passage < self.passages for _, passage in hits):
             raise RunError(
-                f"{self.index.server.shown}: {self.index.name} holds passages "
-                "that are not of this corpus. Delete the index on the server "
-                "and run the same command again: it is then made anew."
+                f"{self.index.server.shown}: {self.index.name} contains passages from another "
+                "corpus. Delete the index on the server and run the same command again to "
+                "rebuild it."
             )
         return hits
 
@@ -205,7 +204,7 @@ class _Asking:
                 path = f"/{name}/_msearch?{_SHARD_STATISTICS_JOINED}&{_ANSWERED},{wanted}"
                 given = server.ask("POST", path, b"".join(lines)).get("responses", [])
                 if len(given) != len(lines):
-                    counts = f"{len(lines)} queries were sent and {len(given)} answered"
+                    counts = f"{len(lines)} queries were sent but {len(given)} answered"
                     raise RunError(f"{server.shown}: {counts}. {CONTINUES}")
                 answers += [_refused(answer) or answer for answer in given]
             return answers
@@ -215,7 +214,7 @@ class _Asking:
             if "clause" in reason:
                 remedy = (
                     f"Raise indices.query.bool.max_clause_count of the server "
-                    f"to {MOST_WORDS}, or ask less with --select.queries rake."
+                    f"to {MOST_WORDS}, or shorten the queries with --select.queries rake."
                 )
             return RunError(
                 f"{server.shown}: query {search.number} in {name} failed: {reason}. {remedy}"
@@ -224,8 +223,8 @@ class _Asking:
         return send_until_done(searches, send, fail)
 
     def _shorten(self, bags: dict[int, Counter[str]]) -> None:
-        """Cuts queries with too many distinct words to those that weigh most; how common words are,
-        the server counts.
+        """Cuts queries with too many distinct words to those with the largest weight; the server
+        counts the words.
         """
         long = [number for number, bag in bags.items() if len(bag) > MOST_WORDS]
         for number in long:
@@ -241,7 +240,7 @@ class _Asking:
             self.shortened += len(weights) > MOST_WORDS
 
     def _count(self, unknown: Sequence[str], number: int) -> None:
-        """Notes in how many passages each word occurs."""
+        """Records in how many passages each word occurs."""
         for start in range(0, len(unknown), _QUERIES_AT_ONCE):
             part = unknown[start : start + _QUERIES_AT_ONCE]
             bodies = [
@@ -285,14 +284,14 @@ def _requests(searches: Sequence[_Search]) -> list[list[bytes]]:
 
 
 def _refused(answer: dict[str, Any]) -> Refusal | None:
-    """What is wrong with an answer: an error, a search cut off by a time limit, or shards that did
+    """The problem with an answer: an error, a search stopped by a time limit, or shards that did
     not answer.
     """
     status, shards = int(answer.get("status", 0)), answer.get("_shards", {})
     if status != 200 or "error" in answer:
         return Refusal(f"{status} {reason_of(answer)}", status in BUSY)
     if answer.get("timed_out") is not False:
-        return Refusal("the server's time limit cut the search off", True)
+        return Refusal("the server's time limit stopped the search", True)
     if shards.get("failed", 1) or not shards.get("successful"):
         reasons = "; ".join(
             reason_of({"error": failure.get("reason")}) for failure in shards.get("failures", [])

@@ -1,5 +1,5 @@
-"""The candidates of a batch of queries: collected as keys, written down while a search goes on, and
-at its end as a ranking.
+"""The candidates of a batch of queries: collected as keys, saved during a search, and at its end as
+a ranking.
 
 A key is a whole-number sum above the reversed number of the passage: the highest keys are the best
 passages, ties by lower number.
@@ -31,7 +31,7 @@ class Candidates:
         self.keys = np.empty((queries, row_width(best, allowed)), np.uint64)
         self.counts = np.zeros(queries, np.int64)
         self.floors = np.zeros(queries, np.int64)
-        # what it is changes how fast, never what is found
+        # changes the speed, never the result
         self.patience = np.full(queries, 0.5, np.float32)
         self._share = max(1, -(-queries // (4 * threads)))
 
@@ -47,7 +47,7 @@ class Candidates:
             task.result()
 
     def sort(self) -> None:
-        """Puts each query's best keys in front, highest first, and forgets the others."""
+        """Moves each query's best keys to the front, highest first, and drops the others."""
 
         def work(first: int, last: int) -> None:
             widest = cut(first, last, self.best, self.keys, self.counts)
@@ -91,8 +91,8 @@ def sums_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def save_open(record: Path, candidates: Candidates, done: int) -> None:
-    """Writes down an unfinished batch after `done` blocks; the record of fewer blocks is removed
-    only then.
+    """Saves an unfinished batch after `done` blocks; only then is the record of fewer blocks
+    removed.
     """
     with full_disk_is_clear(record):
         folder = record.with_name(f"{record.name}-{done:05d}")
@@ -111,8 +111,9 @@ def save_open(record: Path, candidates: Candidates, done: int) -> None:
 
 
 def restore_open(record: Path, candidates: Candidates) -> int:
-    """Takes over what an interrupted search wrote down, where it is whole; returns the number of
-    blocks that are done."""
+    """Restores the intact record of an interrupted search; returns the number of
+    finished blocks.
+    """
     for folder in sorted(record.parent.glob(f"{record.name}-*"), reverse=True):
         if is_sealed(folder / "done.json"):
             keys, counts, floors = (
@@ -157,7 +158,7 @@ def _done(folder: Path, number: int) -> Path:
 
 
 def is_done(folder: Path, number: int) -> bool:
-    """Whether the results of a batch are there, and are what was written."""
+    """Whether the results of a batch exist and are intact."""
     return is_sealed(_done(folder, number))
 
 
@@ -183,7 +184,7 @@ def _column(folder: Path, name: str, batches: int, kind: Any) -> npt.NDArray[Any
     if len(parts) == 1 or not total:
         return np.asarray(parts[0])
     path = folder / f"{name}.npy"
-    # written, not mapped: a map of a file on a full disk ends the process
+    # written, not mapped: writing to a map on a full disk kills the process
     with full_disk_is_clear(folder), path.open("wb") as file:
         np.lib.format.write_array_header_1_0(
             file, {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (total,)}

@@ -1,4 +1,4 @@
-"""Why a passage was found: which of its words were asked for, and what each of them added to its
+"""Why a passage was retrieved: which of its words matched, and what each of them added to its
 score.
 """
 
@@ -33,8 +33,8 @@ class Term:
 def explained(
     query: Sequence[str], passage: str, index: Index, scoring: Scoring, stem: Stemmer | None
 ) -> list[Term]:
-    """The terms that query and passage share, what adds most first; together they are the passage's
-    score.
+    """The terms that query and passage share, the largest contribution first; they sum to the
+    passage's score.
     """
     own, in_query = terms(passage, stem), Counter(query)
     counts = Counter(own)
@@ -60,7 +60,7 @@ def explained(
 
 
 def spans(text: str, wanted: set[str], stem: Stemmer | None) -> list[tuple[int, int]]:
-    """Where the wanted terms stand, as (start, end) of words or of pairs of characters."""
+    """The positions of the wanted terms, as (start, end) of words or pairs of characters."""
     places: list[tuple[int, int]] = []
     for match in _WORD.finditer(text):
         word, start = match.group(), match.start()

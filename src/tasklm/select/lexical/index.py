@@ -1,11 +1,11 @@
-"""The BM25 index: independent blocks of plain arrays, on disk and memory-mapped, or made anew from
+"""The BM25 index: independent blocks of plain arrays, on disk and memory-mapped, or rebuilt from
 the text when needed.
 
 A block covers up to 65,536 consecutive passages (fewer when their text is long) and holds, by
 ascending 64-bit term hash, which passages contain the term and how often, and each passage's length
 in words. Nothing in it depends on k1, b or the task, so every task on the same corpus shares it. A
-half-built index goes on after its finished blocks, and a block that another index of the same
-folder holds already is taken over: a corpus that grew at its end is not read again.
+half-built index continues after its finished blocks, and a block that another index of the same
+folder already has is reused: a corpus that grew at its end is not read again.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Block:
 
 @dataclass
 class Statistics:
-    """What BM25 must know of the whole corpus; the statistics of parts of it add up."""
+    """The corpus statistics of BM25; the statistics of parts add up."""
 
     passages: int
     words: int
-    frequencies: npt.NDArray[np.int64]  # of the terms asked about
+    frequencies: npt.NDArray[np.int64]  # of the requested terms
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(
@@ -84,7 +84,7 @@ class Statistics:
 
     @property
     def average_length(self) -> float:
-        """The mean length of a passage in words, at least a little above nothing."""
+        """The mean length of a passage in words, always above 0."""
         return max(self.words, 1) / max(self.passages, 1)
 
 
@@ -96,9 +96,9 @@ def block_statistics(block: Block, terms: npt.NDArray[np.uint64]) -> Statistics:
 
 
 class Index(Protocol):
-    """Blocks that can be gone through again and again."""
+    """Blocks that can be iterated repeatedly."""
 
-    key: str  # says what is in it
+    key: str  # identifies its content
     passages: int
     count: int  # of blocks
 
@@ -106,7 +106,7 @@ class Index(Protocol):
         """Yields the blocks in order, from block number `first` on."""
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
-        """What BM25 must know, with the frequencies of these terms."""
+        """The corpus statistics, with the frequencies of these terms."""
 
 
 class StoredIndex:
@@ -117,7 +117,7 @@ class StoredIndex:
         if record["format"] != FORMAT:
             raise RunError(
                 f"the index {folder} has format "
-                f"{record['format']}, this tasklm reads {FORMAT}. {_REDO}"
+                f"{record['format']}, but this tasklm reads {FORMAT}. {_REDO}"
             )
         record = _record(folder / "index.json", folder, ("blocks", "passages"))
         self.folder, self.key = folder, folder.name
@@ -134,8 +134,8 @@ class StoredIndex:
     def blocks(self, first: int = 0) -> Iterator[Block]:
         """Yields the blocks; each is compared with its checksums when it is first handed out.
 
-        Once a block was used its pages are given back, so that a large index does not fill the
-        memory of this process.
+        After use its pages are released, so that a large index does not fill the memory of this
+        process.
         """
         for number in range(first, self.count):
             if number not in self._checked:
@@ -145,7 +145,7 @@ class StoredIndex:
             _let_go(self._blocks[number])
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
-        """What BM25 must know, with the frequencies of these terms."""
+        """The corpus statistics, with the frequencies of these terms."""
         return sum(
             (block_statistics(block, terms) for block in self.blocks()),
             Statistics(0, 0, np.zeros(len(terms), np.int64)),
@@ -153,7 +153,7 @@ class StoredIndex:
 
 
 class FreshIndex:
-    """An index that is never written: each block is made from the text when its turn comes."""
+    """An index that is never stored: each block is built from the text when needed."""
 
     def __init__(self, store: PassageStore, stem: Stemmer | None, threads: int) -> None:
         self.store, self.stem, self.threads = store, stem, threads
@@ -162,7 +162,7 @@ class FreshIndex:
         self.passages, self.count = len(store), len(self._bounds)
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
-        """Yields the blocks, the next ones being made while one is used."""
+        """Yields the blocks, building the next ones while one is used."""
         with ThreadPoolExecutor(self.threads) as pool:
             ahead: deque[Future[Block]] = deque()
             for bounds in self._bounds[first:]:
@@ -177,19 +177,19 @@ class FreshIndex:
         return inverted(read_block(self.store, start, stop, self.stem))
 
     def statistics(self, terms: npt.NDArray[np.uint64]) -> Statistics:
-        """What BM25 must know, with the frequencies of these terms; goes through the whole text."""
+        """The corpus statistics with the frequencies of these terms; reads the whole text."""
         return sum(
             (block_statistics(block, terms) for block in self.blocks()),
             Statistics(0, 0, np.zeros(len(terms), np.int64)),
         )
 
 
-_REDO = "Delete this folder and run the same command again: the index is then built anew."
+_REDO = "Delete this folder and run the same command again to rebuild the index."
 
 
 def damaged_index(folder: Path) -> DamagedError:
-    """The error for an index whose files are not what was written."""
-    return damaged(folder / "index.json", "the files of the index are not what was written")
+    """The error for an index whose files differ from what was written."""
+    return damaged(folder / "index.json", "the files of the index differ from what was written")
 
 
 def hash_terms(terms: list[str]) -> npt.NDArray[np.uint64]:
@@ -222,14 +222,14 @@ def inverted(raw: RawBlock) -> Block:
 def build_index(
     store: PassageStore, folder: Path, stem: Stemmer | None, threads: int, tracker: Tracker
 ) -> None:
-    """Writes the index of all passages of the store into `folder`, going on after the blocks that
-    are there.
+    """Writes the index of all passages of the store into `folder`, continuing after existing
+    blocks.
     """
     bounds = list(block_bounds(store))
     started, done = time.monotonic(), 0
 
     def make(number: int) -> int:
-        """Makes block `number` unless it is there; returns how many passages had to be read."""
+        """Builds block `number` unless it exists; returns how many passages were read."""
         start, stop = bounds[number]
         part, content = folder / _block_name(number), content_key(store, start, stop)
         if _is_whole(part, content) or _taken_over(part, folder.parent, start, stop, content):
@@ -279,8 +279,8 @@ def _write_record(folder: Path, start: int, stop: int, content: str, sums: dict[
 
 
 def _is_whole(folder: Path, content: str) -> bool:
-    """Whether an interrupted build finished this block; one that a crash of the machine cut off is
-    written again.
+    """Whether an interrupted build finished this block; one that a crash interrupted is written
+    again.
     """
     if not (folder / "block.json").exists():
         return False
@@ -357,7 +357,7 @@ def _open_block(folder: Path) -> Block:
 
 
 def _let_go(block: Block) -> None:
-    """Tells the system that the mapped pages of a block are not needed for now."""
+    """Tells the system that the mapped pages of a block are not currently needed."""
     for name in _ARRAYS:
         mapped = getattr(getattr(block, name).base, "_mmap", None)
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-SEPARATOR = "\0"  # stands between the terms of a passage that was split already
+SEPARATOR = "\0"  # separates the terms of a passage that was already split
 
 _BASIS = np.uint64(14695981039346656037)
 _PRIME = np.uint64(1099511628211)
@@ -28,7 +28,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     """
     try:
         return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba's way to say that no cache folder is writable
+    except RuntimeError:  # numba raises this if no cache folder is writable
         return numba.njit(nogil=True)(function)
 
 
@@ -44,7 +44,7 @@ class Folds(NamedTuple):
 
 @compiled
 def _code_point(text: Any, at: int) -> Any:
-    """Returns (code point, bytes) of a character of two or three bytes."""
+    """The (code point, bytes) of a character of two or three bytes."""
     lead = np.int64(text[at])
     second = np.int64(text[at + 1]) & 63
     if lead < 0xE0:
@@ -54,7 +54,7 @@ def _code_point(text: Any, at: int) -> Any:
 
 @compiled
 def needs_help(text: Any, bounds: Any, hard: Any) -> Any:
-    """Which passages hold a character that the table cannot fold."""
+    """Which passages contain a character that the table cannot fold."""
     hard_passages = np.zeros(bounds.size - 1, np.bool_)
     for passage in range(bounds.size - 1):
         at, end = bounds[passage], bounds[passage + 1]

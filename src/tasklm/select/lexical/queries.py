@@ -20,10 +20,10 @@ _COMMON_MOST = 100
 def make_queries(texts: Sequence[str], settings: Select) -> list[list[str]]:
     """The terms of each text's query, in order, repeated ones kept; equal terms share one object.
 
-    Stop words are removed only where the recipe asks for it. RAKE needs them to find where phrases
-    end: with stop_words = none it guesses the language for that purpose alone, and for a language
-    without a list it takes the most common words of the task's own texts (those in 10 % of them,
-    100 at most).
+    Stop words are removed only if the recipe says so. RAKE needs them to find the ends of phrases:
+    with stop_words = none it guesses the language only for that purpose, and for a language without
+    a list it uses the most common words of the task's own texts (those in 10 % of them, 100 at
+    most).
     """
     removed = stop_words(settings.stop_words, texts)
     shared: dict[str, str] = {}

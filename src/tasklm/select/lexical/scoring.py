@@ -1,10 +1,10 @@
 """The compiled loops that search an index: postings → scores → the best of each query.
 
-Scores are added as whole numbers. A posting counts int(weight · impact) + 1 units, where a query's
-weights are scaled so that no sum can exceed 2³⁰ units; whole numbers add up the same in any order,
-so neither the number of threads, nor how the work was cut, nor which terms were looked up late can
-change a score. A sum is off by less than `units_off` units from the real score; `search`
-settles with exact scores whatever lies that close to the last place.
+Scores are added as integers. A posting counts int(weight · impact) + 1 units, where a query's
+weights are scaled so that no sum can exceed 2³⁰ units; integers give the same sum in any order, so
+neither the number of threads, nor the division of the work, nor late look-ups can change a score. A
+sum is off by less than `units_off` units from the real score; `search` decides with exact scores
+whatever lies that close to the last position.
 """
 
 from __future__ import annotations

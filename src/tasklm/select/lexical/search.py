@@ -1,13 +1,13 @@
 """Many queries at once against a BM25 index: blocks outside, queries inside.
 
-The result is the exact top k. Sums of whole numbers find k + SPARE candidates per query (see
-`scoring`); where the last place is too close to call for them, exact scores in double
-precision decide, and ties go to the lower number. Only where more than SPARE passages crowd around
-the last place within about a millionth of the score are they ties.
+The result is the exact top k. Integer sums find k + SPARE candidates per query (see `scoring`); if
+they are too close to decide the last position, exact scores in double precision decide, and ties go
+to the lower number. Only if more than SPARE passages lie within about a millionth of the score of
+the last position do they count as ties.
 
 Memory is bounded: queries are taken in batches, blocks one after the other, results wait in files.
-A finished batch is kept, and within a batch the candidates are written down from time to time: an
-interrupted search goes on from there.
+A finished batch is kept, and within a batch the candidates are saved from time to time: an
+interrupted search continues from there.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from tasklm.select.lexical.scoring import (
 from tasklm.select.lexical.text import BLOCK_PASSAGES
 from tasklm.storage.files import digest
 
-SPARE = 16  # candidates beyond k, for the case that sums cannot tell who is last
+SPARE = 16  # candidates beyond k, in case sums cannot decide the last position
 _BATCH_QUERIES = 1 << 16
 _BATCH_WORDS = 1 << 23
-_FREQUENT = 0.12  # share of the passages from which on a term has a row of its own
+_FREQUENT = 0.12  # share of the passages above which a term has its own row
 _ROW_BYTES = 4 * BLOCK_PASSAGES
 _SAVE_EVERY = 30.0  # seconds between records of an unfinished batch
 
 
 @dataclass
 class Scoring:
-    """The two dials of BM25 and how many passages each query gets."""
+    """The two parameters of BM25 and the number of passages per query."""
 
     k1: float
     b: float
@@ -329,7 +329,7 @@ def batches_of(
 
 @dataclass
 class _Search:
-    """What the batches of a search share."""
+    """The shared state of a search's batches."""
 
     index: Index
     banned: npt.NDArray[np.bool_]
@@ -337,7 +337,7 @@ class _Search:
     statistics: Statistics
 
     def fill(self, candidates: Candidates, queries: Queries, record: Path, bar: Bar) -> None:
-        """Finds each query's k best passages; goes on from the record of an interrupted search."""
+        """Finds each query's k best passages; continues an interrupted search from its record."""
         index, scoring = self.index, self.scoring
         done = restore_open(record, candidates)
         bar.advance(done * len(queries))

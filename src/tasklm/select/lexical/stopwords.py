@@ -1,5 +1,5 @@
-"""Stop words by language, from the short lists bundled in `stopword_lists/`, and a guess which of
-them a text needs.
+"""Stop words by language, from the short lists bundled in `stopword_lists/`, and a guess of a
+text's language.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def guess_languages(sample: Sequence[str]) -> list[str]:
         if coverage[best] < _LEAST_COVERAGE * total:
             break
         languages.append(best)
-        for word in _list(best):  # what one list explains does not speak for its relatives
+        for word in _list(best):  # words covered by one list are no evidence for related languages
             del counts[word]
     return languages
 

@@ -1,5 +1,5 @@
-"""What is searched for: the words of a text; pairs of characters where a script has no spaces;
-stems where asked for.
+"""The terms of search: the words of a text, pairs of characters for scripts without spaces, and
+stems if requested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def terms(text: str, stem: Callable[[str], str] | None = None) -> list[str]:
     """
     own = words(text)
     if not text.isascii() and any(len(word) == 1 and is_spaceless(word) for word in own):
-        pieces = text.split()  # a space parts neighbours
+        pieces = text.split()  # a space separates neighbours
         own = list(chain.from_iterable(_paired(words(piece)) for piece in pieces))
     if stem is None:
         return own
@@ -79,7 +79,7 @@ def _snowball(language: str) -> Callable[[str], str]:
     if language not in snowballstemmer.algorithms():
         known = ", ".join(sorted(snowballstemmer.algorithms()))
         raise RecipeError(
-            [f"select.stemming: there is no stemmer for {language!r}; there are: none, {known}"]
+            [f"select.stemming: there is no stemmer for {language!r}; choose from none, {known}"]
         )
     snowball: Any = snowballstemmer.stemmer(language)
     stem: Callable[[str], str] = snowball.stemWord

@@ -1,9 +1,9 @@
-"""The text of a block, made ready for the compiled loops: nearly all of it is split there, the rest
+"""The text of a block, prepared for the compiled loops: nearly all of it is split there, the rest
 here.
 
 The loops fold and split ASCII and every character whose folding depends on nothing around it (most
 of the letters of most alphabets). A passage with any other character (combining marks, scripts
-without spaces …) is split by `terms` and handed over as its terms, so the two ways give the same.
+without spaces …) is split by `terms` and passed on as its terms, so both ways give the same result.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class RawBlock:
 
 
 def block_bounds(store: PassageStore, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Yields (first, last + 1) of each block from passage `start` on; where they end depends on the
-    passages before alone.
+    """Yields (first, last + 1) of each block from passage `start`; their ends depend only on the
+    passages before.
     """
     while start < len(store):
         stop = min(start + BLOCK_PASSAGES, len(store))

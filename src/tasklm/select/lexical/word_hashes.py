@@ -13,8 +13,8 @@ from tasklm.select.lexical.text import folds, with_help
 
 
 def word_hashes(texts: Sequence[str]) -> tuple[Keys, Ints]:
-    """The hash of every word of the texts (as `words` splits them), end to end, and where each
-    text's end.
+    """The hash of every word of the texts (as `words` splits them), concatenated, and where each
+    text ends.
     """
     parts = [text.encode("utf-8", "replace") for text in texts]
     text = np.frombuffer(b"".join(parts), np.uint8)

@@ -1,10 +1,10 @@
 """Exact BM25 on Apache Spark, for corpora beyond one machine: the ranking is, bit for bit, that of
 the search on one machine.
 
-The passages are dealt out as shards of consecutive numbers. Each becomes a block of postings, which
-is kept on the workers; statistics of the blocks are added up, then every task scores its blocks for
-a batch of queries, and the best candidates of all tasks are merged. No task has a side effect, so
-Spark may do any of them again, on another worker, at any time.
+The passages are distributed as shards of consecutive numbers. Each becomes a block of postings,
+which stays on the workers; statistics of the blocks are added up, then every task scores its blocks
+for a batch of queries, and the best candidates of all tasks are merged. No task has side effects,
+so Spark may repeat any of them on another worker at any time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def spark_search(
     stemming: str,
     place: Workplace,
 ) -> Ranking:
-    """Each query's k best passages that are not banned, found on the cluster; batches that are done
+    """Each query's k best passages that are not banned, computed on the cluster; finished batches
     are kept.
     """
     allowed = require_passages(len(store), banned)
@@ -87,7 +87,7 @@ def spark_search(
 
 
 class _Search:
-    """The blocks of the corpus on the workers, with all that they need to be scored."""
+    """The blocks of the corpus on the workers, with everything needed to score them."""
 
     def __init__(
         self,
@@ -141,14 +141,14 @@ class _Search:
         batch.unpersist()
 
     def close(self) -> None:
-        """Lets go of the blocks."""
+        """Releases the blocks."""
         self.banned.unpersist()
         self.blocks.unpersist()
 
 
 @dataclass
 class _Batch:
-    """What a worker must know to score a batch of queries."""
+    """The data that a worker needs to score a batch of queries."""
 
     queries: Queries
     statistics: Statistics

@@ -20,8 +20,8 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def word_weights(train: Sequence[Example]) -> dict[str, float]:
-    """The inverse document frequencies of words over the texts of train; that of "" is for words
-    which these have not.
+    """The inverse document frequencies of words over the texts of train; that of "" is for unknown
+    words.
     """
     contexts = {example.texts[1] for example in train}
     held = Counter(chain.from_iterable(set(words(context)) for context in sorted(contexts)))
@@ -32,8 +32,8 @@ def word_weights(train: Sequence[Example]) -> dict[str, float]:
 
 
 def best_sentence(example: Example, weights: Mapping[str, float]) -> str:
-    """The sentence of the text whose words that are also in the question weigh most; of equal ones
-    the first.
+    """The sentence of the text with the largest weight of words shared with the question; the first
+    in a tie.
     """
     question = set(words(example.texts[0]))
 

@@ -1,4 +1,4 @@
-"""What a linear model sees of examples: TF-IDF of n-grams and words around marks, similarities.
+"""The features of a linear model: TF-IDF of n-grams, words around markers, similarities.
 
 Fitted on training examples, a featuriser turns any others into sparse matrices, the same each time.
 Its number of features is bounded; it is saved as JSON and safetensors.
@@ -116,9 +116,7 @@ class Featuriser:
         most: int = MOST_FEATURES,
         vectors: WordVectors | None = None,
     ) -> tuple[Featuriser, dict[str, Any]]:
-        """The featuriser of training examples, and their matrices, which are
-        not counted once more.
-        """
+        """The featuriser of training examples, and their matrices, without counting again."""
         featuriser, counts = cls._fit(train, marks, most)
         if vectors is not None and not featuriser.pairs:
             featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
@@ -212,11 +210,11 @@ class Featuriser:
         weights = safetensors.numpy.load_file(require_regular(folder / "features.safetensors"))
         if not all(np.isfinite(idf).all() for idf in weights.values()):
             problem = f"{folder / 'features.safetensors'} has weights that are not finite numbers"
-            raise RunError(f"{problem}. Make it again.")
+            raise RunError(f"{problem}. Rebuild it.")
         sizes = {name: len(set(tokens)) for name, tokens in about["blocks"].items()}
         if sizes != {name: len(idf) for name, idf in weights.items()}:
             problem = f"{file} and features.safetensors beside it have different features"
-            raise RunError(f"{problem}. Make them again.")
+            raise RunError(f"{problem}. Rebuild them.")
         blocks = {name: Block(tokens, weights[name]) for name, tokens in about["blocks"].items()}
         return cls(blocks, about["marks"], about["pairs"], TextVectors.load(folder))
 
@@ -242,7 +240,7 @@ def _texts_of(examples: Sequence[Example], pairs: bool) -> list[str]:
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of some things, but at least one, spread evenly over them."""
+    """At most a given number of items, but at least one, spread evenly."""
     if len(items) <= most:
         return list(items)
     places = np.linspace(0, len(items) - 1, max(1, most)).round().astype(int)
@@ -250,8 +248,8 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
 
 
 def joined(matrices: Sequence[Any]) -> Any:
-    """Sparse matrices beside one another."""
-    from scipy.sparse import hstack  # not at the top: reading and training need not wait for it
+    """Sparse matrices side by side."""
+    from scipy.sparse import hstack  # imported here so that reading and training do not wait for it
 
     return hstack(matrices, format="csr")
 
@@ -259,7 +257,7 @@ def joined(matrices: Sequence[Any]) -> Any:
 def count_tokens(
     rows: Iterable[Sequence[str]], known: Mapping[str, int] | None = None
 ) -> tuple[list[str], Any]:
-    """How often each row has each token, as a sparse matrix behind the tokens of its columns.
+    """The tokens of the columns, and a sparse matrix of how often each row has each token.
 
     These are the tokens that are known, whose columns are given, or else all, sorted by name.
     """
@@ -323,7 +321,7 @@ def _runs_of(word: str) -> list[str]:
 
 
 def _between_spaces(text: str) -> list[str]:
-    # halves of characters, which no JSON file can hold again, become question marks
+    # lone surrogates, which JSON cannot store, become question marks
     return folded(text).encode("utf-8", "replace").decode().split()
 
 

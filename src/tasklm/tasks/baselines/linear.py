@@ -1,11 +1,11 @@
 """Linear models over `featuriser.Featuriser`: baselines without language models, chosen on dev.
 
-They see the same training examples as the model, and the same dev examples choose their features,
-strength and class weights, so that a model that does not beat them has not earned its cost.
+They see the same training examples as the model, and their features, strength and class weights are
+chosen on the same dev examples, so a model that does not beat them is not worth its cost.
 
 Time and memory are bounded: at most MOST_WORDS of train are read, settings are compared by fits to
 at most CHOOSING entries of the matrix for all classes together, and the best is fitted to at most
-FITTING. Where there are more, examples are left out evenly.
+FITTING. If there are more, examples are thinned out evenly.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import usual_marks
 
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # C: the larger, the freer the weights
-USUAL = 0.3  # by which views and class weights are compared, and where no dev set chooses
-# Blocks of features that are tried together, by the block that tells what there is to see.
+USUAL = 0.3  # for comparing views and class weights, and without a dev set
+# Blocks of features that are tried together, by the block that is available.
 VIEWS = {
     "alike": (
         ("alike",),
@@ -61,9 +61,9 @@ Judge = Callable[[Sequence[Example], Floats], float]  # of decisions on examples
 class Setting:
     """How a linear model is fitted: the blocks that it sees, its strength, the weights of classes.
 
-    Classes weigh as they occur (None), as if all were as frequent ("balanced", as LinearSVC does
-    it), or each as much as all the others together ("half"), which helps where most examples are of
-    none that matters.
+    Classes are weighted by their frequency (None), equally ("balanced", as in LinearSVC), or each
+    as much as all the others together ("half"), which helps if most examples belong to an
+    unimportant class.
     """
 
     view: tuple[str, ...]
@@ -80,12 +80,12 @@ class Linear:
     offsets: Floats
 
     def decisions(self, parts: Mapping[str, Any]) -> Floats:
-        """By how much examples are rather of each class than of the rest, (examples, outputs)."""
+        """The margin of each class against the rest, (examples, outputs)."""
         return np.asarray(matrix_of(parts, self.view) @ self.weights + self.offsets, np.float64)
 
 
 def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
-    """The most frequent training label, once per text; of equal ones the first by name."""
+    """The most frequent training label, once per text; the alphabetically first in a tie."""
     if not train:
         raise DataError(
             "there are no training examples", remedy="Give a training file with labelled examples."
@@ -97,9 +97,7 @@ def majority(train: Sequence[Example], texts: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class ChosenClasses:
-    """How classes are told apart: the trainer's examples, their classes, and the setting that dev
-    chose.
-    """
+    """A linear classifier: the trainer's examples, their classes, and the setting chosen on dev."""
 
     trainer: Trainer
     labels: list[Label]
@@ -123,7 +121,7 @@ def choose_classes(
     marks: Sequence[str],
     vectors: WordVectors | None = None,
 ) -> ChosenClasses | None:
-    """The setting that scores best on dev; None where there is one class, or no text to count."""
+    """The setting that scores best on dev; None with a single class, or without text to count."""
     labels = sorted({example.label for example in train}, key=str)
     if len(labels) < 2:
         return None
@@ -135,10 +133,10 @@ def choose_classes(
     two = len(labels) == 2
     apart = range(len(labels))
     if two:
-        apart = apart[1:]  # one says it all
+        apart = apart[1:]  # one output is enough
     targets = np.stack([classes == one for one in apart], axis=1)
     weights: list[str | None] = [None]
-    if len(set(np.bincount(classes).tolist())) > 1:  # else they are 1: the same fits again
+    if len(set(np.bincount(classes).tolist())) > 1:  # otherwise all are 1: the same fits again
         weights.append("balanced")
         if not two:
             weights.append("half")
@@ -169,7 +167,7 @@ class Trainer:
     ) -> Trainer:
         """The trainer of examples, and of models with so many outputs.
 
-        Marks that the texts usually have are seen where none are given.
+        If no markers are given, the usual ones in the texts are used.
         """
         places = thinned_places(train)
         some = [train[place] for place in places]
@@ -193,7 +191,7 @@ class Trainer:
         dev: Sequence[Example],
         judge: Judge,
     ) -> tuple[Setting, float | None]:
-        """The setting whose decisions on dev are judged best, and how good they are.
+        """The setting whose decisions on dev score best, and that score.
 
         Without dev it is the usual one.
         """
@@ -202,7 +200,7 @@ class Trainer:
         outputs = targets.shape[1]
         some = evenly(thinned(dev), MOST_DECISIONS // outputs)
         parts = self.featuriser.parts(some)
-        # of as many examples for each view: with fewer of them the larger ones would look worse
+        # the same number of examples for each view: with fewer, the larger views would look worse
         rows = rows_for(self.parts, self.views, outputs, CHOOSING)
 
         def judged(settings: Sequence[Setting]) -> list[float]:
@@ -224,7 +222,7 @@ class Trainer:
         return Linear(setting.view, weights, np.array([offset for _, offset in solved]))
 
     def decisions(self, model: Linear, examples: Sequence[Example]) -> Floats:
-        """What a model decides of other examples, a bounded number of them at a time."""
+        """The decisions of a model on other examples, a bounded number at a time."""
         rows = [np.zeros((0, len(model.offsets)))]
         for start in range(0, len(examples), AT_ONCE):
             parts = self.featuriser.parts(examples[start : start + AT_ONCE])
@@ -239,8 +237,8 @@ def best_of(
 ) -> tuple[Setting, float]:
     """The best of some settings of one strength, with the strength that is best for it.
 
-    From their strength, others are tried in both directions for as long as they are better. Of
-    equally good ones the earliest judged is taken.
+    From their strength, others are tried in both directions as long as they are better. In a tie
+    the first one tried wins.
     """
     scores = dict(zip(first, judged(first), strict=True))
     best = max(scores, key=lambda setting: scores[setting])
@@ -260,17 +258,17 @@ def best_of(
 
 
 def matrix_of(parts: Mapping[str, Any], view: Sequence[str]) -> Any:
-    """The blocks of a view beside one another."""
+    """The blocks of a view side by side."""
     return joined([parts[name] for name in view])
 
 
 def thinned(examples: Sequence[Example]) -> list[Example]:
-    """All examples, or evenly spread ones of them where they have more than MOST_WORDS."""
+    """All examples, or evenly spread ones if they have more than MOST_WORDS."""
     return [examples[place] for place in thinned_places(examples)]
 
 
 def thinned_places(examples: Sequence[Example]) -> list[int]:
-    """Where those stand that `thinned` takes."""
+    """The positions of the examples that `thinned` keeps."""
     size = sum(count_words(example.text) for example in examples)
     return evenly(range(len(examples)), len(examples) * MOST_WORDS // max(size, MOST_WORDS))
 
@@ -287,7 +285,7 @@ class Fit:
 
     @property
     def class_weight(self) -> dict[bool, float] | str | None:
-        """What examples of the class and of the rest weigh, for a LinearSVC of these two."""
+        """The weights of the class and of the rest, for a LinearSVC of these two."""
         if self.setting.class_weight == "balanced" and self.outputs > 1:
             # the rest is several classes, and keeps its weight
             return {
@@ -350,7 +348,9 @@ def each_of(work: Callable[[Fit], Any], fits: Sequence[Fit]) -> list[Any]:
 
 
 def decide(fit: Fit) -> Floats:
-    """What a fit says of the other examples; weights of many fits would fill the memory."""
+    """The decisions of a fit on the other examples; keeping the weights of many fits would fill the
+    memory.
+    """
     weights, offset = solve(fit)
     return np.asarray(fit.others @ weights + offset, np.float64)
 
@@ -358,7 +358,7 @@ def decide(fit: Fit) -> Floats:
 def solve(fit: Fit) -> tuple[Floats, float]:
     """The weights and the offset of a linear support vector machine.
 
-    Where all examples are on one side the answer is sure.
+    If all examples are on one side the answer is certain.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
@@ -375,6 +375,8 @@ def solve(fit: Fit) -> tuple[Floats, float]:
         C=fit.setting.strength, class_weight=weight, dual="auto", tol=TOLERANCE, random_state=0
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # dev judges such a fit like any other
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # dev decides about such a fit like any other
         machine.fit(fit.matrix, fit.positive)
     return np.asarray(machine.coef_[0], np.float64), float(machine.intercept_[0])

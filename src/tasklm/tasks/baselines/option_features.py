@@ -1,4 +1,4 @@
-"""What a linear model sees of the options of a choice: a row of features for each of them."""
+"""The features of the options of a choice for a linear model: one row per option."""
 
 from __future__ import annotations
 

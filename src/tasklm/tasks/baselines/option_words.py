@@ -1,7 +1,7 @@
-"""What the options of a choice have in common with their text and question, for linear models.
+"""Features of what the options of a choice share with their text and question, for linear models.
 
-Words count by their first letters, a stem for most languages, and weigh the more the fewer texts of
-train have them. Where a question has a blank, the option stands in it.
+Words count by their first letters, a stem in most languages, and rarer words weigh more. If a
+question has a blank, the option fills it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tasklm.tasks.examples import Example
 
 STEM = 5  # letters of a word that count
 WINDOWS = (0, 5, 25)  # words around question and option in which their words are looked for
-TELLING = 1.5  # weight above which a word tells where in the text something stands
+TELLING = 1.5  # weight above which a word locates something in the text
 MEASURES = 3 * 19  # of an option: by itself, against the best, against the mean
 LONG = 9  # words of an option; longer ones count as so long
 _BLANK = re.compile("_+")
@@ -36,8 +36,8 @@ def has_blank(texts: Sequence[str]) -> bool:
 
 
 def filled(texts: Sequence[str], options: Sequence[str]) -> list[str]:
-    """What a model reads of each option: the question with the option in its blank, or else the
-    option itself.
+    """The text of each option for a model: the question with the option in its blank, or the option
+    itself.
     """
     if not has_blank(texts):
         return list(options)
@@ -46,7 +46,7 @@ def filled(texts: Sequence[str], options: Sequence[str]) -> list[str]:
 
 
 def before_options(example: Example) -> tuple[str, ...]:
-    """The texts of a choice that stand before its options."""
+    """The texts of a choice before its options."""
     return example.texts[: len(example.texts) - len(example.options)]
 
 
@@ -193,15 +193,15 @@ class _Passage:
 
 
 def best_window(weights: Floats, size: int) -> float:
-    """The largest sum of so many weights next to one another."""
+    """The largest sum of a window of adjacent weights."""
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     size = min(size, len(weights))
     return float((sums[size:] - sums[: len(sums) - size]).max())
 
 
 def _distance(own: Floats, question: Floats) -> float:
-    """How far telling words of an option are from those of the question, as a share of the text; 1
-    where either lacks.
+    """The distance between informative words of an option and of the question, as a share of the
+    text; 1 if either has none.
     """
     mine, theirs = np.flatnonzero(own > TELLING), np.flatnonzero(question > TELLING)
     if not len(mine) or not len(theirs):

@@ -1,4 +1,4 @@
-"""What two texts have in common, for linear models: words in both and in one, similarities."""
+"""Features of pairs of texts for linear models: words in both and in one, similarities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tasklm.corpus.words import words
 from tasklm.tasks.base import Floats
 
 RAMPS = 5  # columns of a similarity: the first rises from 0 to 0.2, the next from 0.2 to 0.4 …
-MOST_CROSSED = 25  # pairs of words in which two texts differ; those with more have little in common
+MOST_CROSSED = (
+    25  # pairs of words in which two texts differ; with more, the texts have little in common
+)
 
 
 def bigrams(tokens: Sequence[str]) -> list[str]:
@@ -21,10 +23,8 @@ def bigrams(tokens: Sequence[str]) -> list[str]:
 
 
 def shared_words(texts: tuple[str, str]) -> list[str]:
-    """The words of a pair of texts by where they stand: in both, in one alone, and in which.
-
-    Where the texts differ in few words, also which word of the one stands against which of the
-    other.
+    """The words of a pair of texts by where they occur: in both, or only in the first or second. If
+    the texts differ in few words, also which word of one corresponds to which of the other.
     """
     one, other = (set(words(text)) for text in texts)
     first, second = sorted(one - other), sorted(other - one)
@@ -40,7 +40,7 @@ def shared_words(texts: tuple[str, str]) -> list[str]:
 def similarities(
     one: Sequence[str], other: Sequence[str], idf: Mapping[str, float], cosines: Sequence[Floats]
 ) -> Any:
-    """How alike texts are, two by two: a sparse matrix with RAMPS columns for each similarity.
+    """The similarities of pairs of texts: a sparse matrix with RAMPS columns per similarity.
 
     `idf` has inverse document frequencies of words, of which unknown ones have the highest;
     `cosines` are further similarities between 0 and 1.

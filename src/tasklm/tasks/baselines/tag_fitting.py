@@ -1,8 +1,8 @@
 """A linear model of the tags of words: softmax regression by AdaGrad, a word at a time.
 
 AdaGrad: "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization" (Duchi,
-Hazan and Singer, JMLR 2011). Features are many and mostly rare, for which its own rate of each
-weight is made; a pass over 200,000 words takes about a second.
+Hazan and Singer, JMLR 2011). Features are many and mostly rare, for which a learning rate per
+weight is suited; a pass over 200,000 words takes about a second.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What word vectors of raw text tell a linear model: the mean of a text, the cluster of a word.
+"""Word vectors of raw text as features of a linear model: the mean of a text, the cluster of a
+word.
 
-A linear model of words knows nothing of a word that no training example has. Vectors are learnt
-from text without labels, where words of like meaning stand in like places, so that what is learnt
-of one word holds for its neighbours. Frequent words count less in the mean of a text, and what all
-training texts have in common is taken off, as in "A Simple but Tough-to-Beat Baseline for Sentence
-Embeddings" (Arora, Liang and Ma, ICLR 2017).
+A linear model of words knows nothing about words that are in no training example. Vectors are
+learnt from unlabelled text, where words of similar meaning occur in similar contexts, so that what
+is learnt about one word carries over to its neighbours. Frequent words count less in the mean of a
+text, and the common component of all training texts is removed, as in "A Simple but Tough-to-Beat
+Baseline for Sentence Embeddings" (Arora, Liang and Ma, ICLR 2017).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from tasklm.tasks.saved import of_format
 
 FORMAT = 1
 RARITY = 1e-3  # a word with share p of all words weighs RARITY / (RARITY + p)
-SIZE = 0.3  # of a text's vector beside its TF-IDF rows of size 1: it tips the balance, no more
+SIZE = (
+    0.3  # norm of a text's vector relative to its TF-IDF rows of norm 1: it only tips the balance
+)
 CLUSTERS = (64, 512)  # coarse and fine: names of many kinds, and months, diseases, first names
 _ROUNDS, _AT_ONCE = 30, 4096  # of k-means, and words of a batch
 _TINY = 1e-9
@@ -103,7 +106,7 @@ class TextVectors:
 
     @classmethod
     def load(cls, folder: Path) -> TextVectors | None:
-        """The features that `save` wrote; None where a folder has none."""
+        """The features that `save` wrote; None if a folder has none."""
         file = folder / "vectors.json"
         if not file.exists():
             return None
@@ -113,7 +116,7 @@ class TextVectors:
             arrays[name].astype(np.float32) for name in ("table", "shares", "middle")
         )
         if table.ndim != 2 or shares.shape != table.shape[:1] or middle.shape != table.shape[1:]:
-            raise ValueError("vectors.safetensors does not hold the vectors of words")
+            raise ValueError("vectors.safetensors does not contain word vectors")
         if len(names) != len(table) or len(set(names)) != len(names):
             raise RunError(
                 f"{file} and vectors.safetensors beside it "
@@ -128,5 +131,5 @@ class TextVectors:
 
 
 def unit_rows(rows: Any) -> Any:
-    """Rows at length 1; those of zeros stay."""
+    """Rows normalised to length 1; zero rows stay."""
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _TINY)

@@ -11,8 +11,8 @@ SUFFIX = 3
 
 
 class UsualTags:
-    """The most frequent tag of each word in train; of its last three letters for words that train
-    has not, else of all words.
+    """The most frequent tag of each word in train; for unknown words that of its last three
+    letters, else of all words.
     """
 
     def __init__(self, train: Sequence[Example]) -> None:
@@ -33,7 +33,7 @@ class UsualTags:
 
 
 def _most(counts: Counter[str]) -> str:
-    """The most frequent tag, the first by the alphabet of equals."""
+    """The most frequent tag; the alphabetically first in a tie."""
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 

@@ -1,9 +1,9 @@
 """The wide part of a model: a linear model of words whose outputs are added to the network's.
 
-As in "Wide & Deep Learning for Recommender Systems" (arXiv 1606.07792): the linear model remembers
-which words speak for what, and the network, which begins with outputs of 0, learns what is left to
-say. Both are fitted apart: the network sees, for its training examples, what linear models say that
-were fitted without them.
+As in "Wide & Deep Learning for Recommender Systems" (arXiv 1606.07792): the linear model memorises
+which words indicate what, and the network, which starts with outputs of 0, learns the rest. They
+are fitted separately: for its training examples, the network sees the outputs of linear models
+fitted without them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tasklm.tasks.saved import of_format
 
 FORMAT = 1
 FOLDER = "wide"  # in that of a model
-LARGEST = 5.0  # of a linear model's decisions: beyond that they are no surer
-EDGE = 0.01  # scores nearer to the ends of their range would have endless outputs
+LARGEST = 5.0  # of a linear model's decisions: larger ones are no more certain
+EDGE = 0.01  # scores closer to the ends of their range would have unbounded outputs
 FORMS = ("classes", "labels", "score", "options", "tags")  # kinds of outputs
 _SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {
     "options": OptionFeatures,
@@ -62,7 +62,7 @@ class Wide:
         return outputs_of(self.form, self.decisions(examples), self.scale, self.offset)
 
     def decisions(self, examples: Sequence[Example]) -> Floats:
-        """What the linear model says by itself, a bounded number of examples at a time."""
+        """The outputs of the linear model alone, a bounded number of examples at a time."""
         rows = [np.zeros((0, len(self.linear.offsets)))]
         for start in range(0, len(examples), AT_ONCE):
             parts = self.features.parts(examples[start : start + AT_ONCE])
@@ -100,9 +100,7 @@ class Wide:
 
     @classmethod
     def load(cls, folder: Path) -> Wide:
-        """The wide part that `save` wrote; raises ValueError where its files do not belong
-        together.
-        """
+        """The wide part that `save` wrote; raises ValueError if its files do not fit together."""
         about = of_format(folder / "wide.json", FORMAT, "Train the model again.")
         form, view = str(about["form"]), tuple(map(str, about["view"]))
         if form not in FORMS:
@@ -133,7 +131,7 @@ def _require_fit(wide: Wide) -> None:
     """Raises ValueError where weights are not finite, or have no feature of their own."""
     weights, offsets = wide.linear.weights, wide.linear.offsets
     if weights.ndim != 2 or offsets.shape != weights.shape[1:]:
-        raise ValueError("weights.safetensors does not hold the weights of a linear model")
+        raise ValueError("weights.safetensors does not contain the weights of a linear model")
     finite = np.isfinite(weights).all() and np.isfinite([wide.scale, wide.offset]).all()
     if not finite or np.isnan(offsets).any():
         raise ValueError("the weights of the linear model are not finite numbers")
@@ -144,7 +142,7 @@ def _require_fit(wide: Wide) -> None:
 
 
 def load_wide(folder: Path) -> Wide | None:
-    """The wide part of a model in a folder; None where it has none."""
+    """The wide part of a model in a folder; None if it has none."""
     if not (folder / FOLDER).is_dir():
         return None
     return Wide.load(folder / FOLDER)
@@ -153,8 +151,8 @@ def load_wide(folder: Path) -> Wide | None:
 def labels_by(
     wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example]]
 ) -> dict[str, list[Label]]:
-    """What the wide part alone answers for some splits, with what dev decides where it is among
-    them; nothing without one.
+    """The answers of the wide part alone for some splits, tuned on dev if that is among them; None
+    without a wide part.
     """
     if wide is None:
         return {}

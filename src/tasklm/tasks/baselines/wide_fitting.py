@@ -69,7 +69,7 @@ class FittedWide:
 
 
 def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
-    """The wide part of a classifier with the setting that was chosen."""
+    """The wide part of a classifier with the chosen setting."""
     trainer = chosen.trainer
     model, decisions, refit = _cross_fitted(
         trainer, train, lambda own, rows: own.fit(chosen.targets[rows], chosen.setting)
@@ -85,7 +85,7 @@ def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
 def fit_labels(
     trainer: Trainer, targets: Targets, setting: Setting, train: Sequence[Example]
 ) -> FittedWide:
-    """The wide part of a model that says yes or no to each label."""
+    """The wide part of a multi-label model, with one yes-or-no output per label."""
     model, decisions, refit = _cross_fitted(
         trainer, train, lambda own, rows: own.fit(targets[rows], setting)
     )
@@ -105,9 +105,7 @@ def fit_score(
     solve: Callable[[dict[str, Any], Rows], Linear],
     bounds: tuple[float, float],
 ) -> FittedWide:
-    """The wide part of a model that gives a score between two bounds; `solve` fits the features of
-    some rows.
-    """
+    """The wide part of a regression between two bounds; `solve` fits the features of some rows."""
     model, decisions, refit = _cross_fitted(
         trainer, train, lambda own, rows: solve(own.parts, rows)
     )
@@ -154,7 +152,7 @@ def fit_tags(
     characters: bool,
     vectors: WordVectors | None = None,
 ) -> FittedWide | None:
-    """The wide part of a tagger: softmax regression for each word; None where there is nothing to
+    """The wide part of a tagger: softmax regression for each word; None if there is nothing to
     learn.
     """
     places = np.array(_some_sentences(train), np.int64)
@@ -193,7 +191,7 @@ def fit_tags(
 
 
 def _some_sentences(train: Sequence[Example]) -> list[int]:
-    """Where evenly spread sentences stand that together have at most MOST_TAGGED words."""
+    """The positions of evenly spread sentences with at most MOST_TAGGED words in total."""
     words = sum(len(example.words) for example in train)
     return evenly(range(len(train)), len(train) * MOST_TAGGED // max(words, MOST_TAGGED))
 
@@ -239,7 +237,7 @@ class _OptionTrainer:
         return np.asarray((examples[:, None] * self.together + np.arange(self.together)).ravel())
 
     def fit(self, examples: Rows, strength: float) -> Linear:
-        """The weights with the likeliest right options, held down by their squares."""
+        """The weights of maximum likelihood of the right options, with an L2 penalty."""
         from scipy.optimize import minimize
         from scipy.sparse import diags
 
@@ -318,9 +316,7 @@ def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
 
 
 def _folds(count: int, folds: int = FOLDS) -> list[Rows]:
-    """Rows in so many parts by chance, always the same; none where there is no other row to learn
-    from.
-    """
+    """Rows in random parts, always the same; empty if there is no other row to learn from."""
     if count < 2:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What a linear model sees of each word of a sentence: itself, its ends, shape, cluster and
+"""The features of each word of a sentence for a linear model: itself, its ends, shape, cluster and
 neighbours.
 """
 
@@ -105,7 +105,7 @@ def _features(
     """The features of each word; those of the word by itself are made once
     for each different word.
     """
-    # halves of characters, which no JSON file can hold again, become question marks
+    # lone surrogates, which JSON cannot store, become question marks
     whole = [word.encode("utf-8", "replace").decode() for word in words]
     low = [BEGIN, BEGIN, *(word.lower() for word in whole), END, END]
     shapes = [BEGIN, *map(_shape, whole), END]
@@ -154,7 +154,7 @@ def _of_the_word(word: str) -> list[str]:
 
 
 def _shape(word: str) -> str:
-    """Capitals as X, small letters as x, digits as 0; of the same next to one another, one."""
+    """Capitals as X, small letters as x, digits as 0, with repetitions collapsed."""
     shape = ""
     for letter in word:
         sign = letter

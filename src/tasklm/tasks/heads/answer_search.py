@@ -41,8 +41,8 @@ def best_answers(outputs: Floats, beam: int, longest: int) -> Kept:
 
 
 def best_threshold(metric: Metric, differences: Floats, given: Floats, held_back: Floats) -> float:
-    """The threshold that scores best when an answer is given where its difference is larger; of
-    equal ones that nearest to 0.
+    """The best threshold on the difference above which an answer is given; in a tie the one nearest
+    to 0.
 
     `given` and `held_back` are the statistics of each example with its answer and with none. Where
     a difference is minus infinity, there is no answer to give.

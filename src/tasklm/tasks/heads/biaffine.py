@@ -14,8 +14,8 @@ from tasklm.tasks.base import NONE
 
 ARC, RELATION = 500, 100  # widths of the paper's representations; never wider than the encoder
 SLOPE = 0.1  # of leaky ReLU below 0
-# target of a word whose head stands beyond the row, or whose relation train has not; the word
-# itself may be a head
+# target of a word whose head is beyond the row, or whose relation is not in train; the word itself
+# may be a head
 UNKNOWN = -1
 
 

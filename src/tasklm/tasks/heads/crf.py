@@ -45,7 +45,7 @@ class CrfHead(nn.Module):
 
 
 def negative_log_likelihood(potentials: Tensor, targets: Tensor) -> Tensor:
-    """Returns minus the log-likelihood of the targets (rows, places), summed over rows, in fp32.
+    """The negative log-likelihood of the targets (rows, places), summed over rows, in fp32.
 
     Places whose target is NONE are skipped: the value is that of rows without them.
     """

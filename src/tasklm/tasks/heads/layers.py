@@ -14,7 +14,7 @@ class OutHead(nn.Module):
     out: nn.Linear
 
     def silence(self) -> None:
-        """Makes all outputs 0 until it has learnt something."""
+        """Makes all outputs 0 until it is trained."""
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 

@@ -1,7 +1,7 @@
 """Spans written as one tag per word: BIO (also called IOB2), IOB1 and BIOES, their faults, and the
 spans that conlleval counts.
 
-BIO: B-X begins a span of type X, I-X goes on with it, O is outside. IOB1: I-X also begins a span,
+BIO: B-X begins a span of type X, I-X continues it, O is outside. IOB1: I-X also begins a span,
 B-X only one that follows another of its type. BIOES: E-X ends a span, S-X is a span of one word.
 Other letters for the same are M for I, L for E and U for S.
 """
@@ -20,8 +20,8 @@ Span = tuple[str, int, int]  # type, first word, word after the last
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Returns letter and type of a tag: "B-PER" → ("B", "PER"), "O" → ("O", ""); the letter is
-    empty where the tag has none.
+    """The letter and type of a tag: "B-PER" → ("B", "PER"), "O" → ("O", ""); the letter is empty if
+    the tag has none.
     """
     if tag == OUTSIDE:
         return OUTSIDE, ""
@@ -68,7 +68,7 @@ def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
         return []
     problems = []
     for place, (before, tag) in enumerate(_steps([*tags, OUTSIDE])):
-        # of a span that this tag may go on with
+        # of a span that this tag may continue
         inside = before[0] in ("B", "I") and before[1] == tag[1]
         opened = scheme == "BIOES" and before[0] in ("B", "I")
         last = place == len(tags)

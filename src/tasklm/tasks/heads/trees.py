@@ -135,12 +135,12 @@ def _expanded(size: int, parent: Ints, head: Ints, word: Ints) -> Ints:
 
 
 def tree_faults(heads: Sequence[int]) -> list[str]:
-    """What is wrong with the heads of a sentence's words (0: root), in words; nothing where they
-    are a tree with one root.
+    """The problems of the heads of a sentence's words (0: root), as text; empty if they form a tree
+    with one root.
     """
     count = len(heads)
     outside = [
-        f"the head of word {word} is {head}, and there are {count} words"
+        f"the head of word {word} is {head}, but there are only {count} words"
         for word, head in enumerate(heads, 1)
         if not 0 <= head <= count
     ]

@@ -24,14 +24,14 @@ QUESTIONS = ("question",)
 OPTIONS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "labels", "gold", "answerkey", "correct", "answer_index")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# of a question: every example is computed with as many as the one that has most
+# of a question: every example is computed with as many as the largest has
 MOST_OPTIONS = 1000
 DIGITS = 9  # of the number of an option, at most
 
 
 @dataclass(frozen=True)
 class _Question:
-    texts: tuple[str, ...]  # what stands before the options
+    texts: tuple[str, ...]  # the texts before the options
     options: tuple[str, ...]
     answer: Any  # as the file has it
     file: Path
@@ -64,7 +64,7 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
         )
         if not files:
             raise DataError(
-                "the folder holds no JSON files",
+                "the folder contains no JSON files",
                 file=path,
                 remedy="Name a folder with one JSON file per article, or a table.",
             )
@@ -90,7 +90,7 @@ def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]
 
 
 def _article(path: Path, required: bool) -> dict[str, Any]:
-    """The article that a file holds; nothing where it holds and may hold something else."""
+    """The article in a file; None if it contains, and may contain, something else."""
     try:
         values = parse_json("".join(read_lines(path)))
     except ValueError:
@@ -115,7 +115,7 @@ def _asked(article: dict[str, Any], path: Path, line: int, labelled: bool) -> It
         wanted.append("answers")
     lists = [article.get(name) for name in wanted]
     if not all(isinstance(part, list) and len(part) == len(article["questions"]) for part in lists):
-        remedy = f"Give as many entries in each of {', '.join(wanted)}."
+        remedy = f"Give the same number of entries in each of {', '.join(wanted)}."
         raise DataError(
             "the lists of the article are not equally long", file=path, line=line, remedy=remedy
         )
@@ -197,10 +197,9 @@ def _options(value: Any, path: Path, line: int) -> tuple[str, ...]:
 
 
 def _number(question: _Question, by_text: bool) -> int:
-    """The number of the right option. In a file where all answers are texts of options they are
-    taken as such.
-
-    Else a letter or a number says which option it is, and other texts must be one of the options.
+    """The number of the right option. If all answers of a file are texts of options they are read
+    as such. Otherwise a letter or a number names the option, and other texts must be one of the
+    options.
     """
     answer, count, number = question.answer, len(question.options), -1
     if isinstance(answer, float) and answer.is_integer():
@@ -222,11 +221,11 @@ def _number(question: _Question, by_text: bool) -> int:
     if not 0 <= number < count:
         options = ", ".join(map(repr, islice(question.options, 6)))
         remedy = (
-            f"Write the number of the right option from 0 on, "
+            f"Write the number of the right option, counted from 0, "
             f"its letter from A to {LETTERS[min(count, 26) - 1]}, or its text."
         )
         raise DataError(
-            f"the answer {answer!r} is none of the {count} options {options}",
+            f"the answer {answer!r} is not one of the {count} options {options}",
             file=question.file,
             line=question.line,
             remedy=remedy,

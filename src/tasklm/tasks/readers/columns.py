@@ -1,4 +1,4 @@
-"""Which columns of a table hold what: by the names that the recipe gives, or by usual names."""
+"""The columns of a table: as named in the recipe, or by usual names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tasklm.corpus.tables import listed, missing_column
 from tasklm.errors import DataError
 from tasklm.tasks.readers.folders import table_rows
 
-PEEK = 1000  # rows in which columns are looked for
+PEEK = 1000  # rows that are searched for columns
 
 
 def needs_columns(what: str) -> DataError:
-    """The error for a text where the kind of task takes more than one."""
+    """The error for a single text if the kind of task needs more."""
     remedy = (
         "Give a file with the columns of the training "
         "data, or a JSON object with them: '{\"question\": …}'."
     )
-    return DataError(f"this task takes {what}, not a text by itself", remedy=remedy)
+    return DataError(f"this task needs {what}, not a single text", remedy=remedy)
 
 
 def column_names(path: Path) -> list[str]:
@@ -34,7 +34,7 @@ def named_columns(
     """One column for each list of usual names: those `given`, separated by commas, or the first
     usual name that the table has.
 
-    `setting` is the key of [data] that names them, for the error where they are not found.
+    `setting` is the key of [data] that names them, for the error if they are not found.
     """
     names = column_names(path)
     if given:
@@ -45,7 +45,7 @@ def named_columns(
         if len(columns) != len(usual):
             order = ", ".join(known[0] for known in usual)
             raise DataError(
-                f"data.{setting} = {given!r} names {len(columns)} columns, expected {len(usual)}",
+                f"data.{setting} = {given!r} names {len(columns)} columns instead of {len(usual)}",
                 file=path,
                 line=1,
                 remedy=f"Name them separated by commas, in the order {order}.",

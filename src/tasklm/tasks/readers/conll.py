@@ -60,8 +60,8 @@ def read_columns(path: Path, labelled: bool = True) -> list[Sentence]:
     """The sentences of a file of columns, separated by tabs or else by spaces: the word first, the
     tag last.
 
-    Lines of document starts and comments (#) are left out. A line that begins with # and is as wide
-    as others, and ends in a tag that they have, is a word.
+    Document starts and comments (#) are skipped. A line that begins with #, has as many columns as
+    the others and ends in one of their tags is a word.
     """
     sentences = list(_sentences(path))
     everything = list(chain.from_iterable(sentences))
@@ -103,7 +103,7 @@ def _refuse_header(path: Path, first: Numbered, separator: str | None) -> None:
     fields = [field.strip().lower() for field in first[1].split(separator)]
     if len(fields) > 1 and fields[0] in _WORD_HEADERS and fields[-1] in _TAG_HEADERS:
         problem = (
-            f"the first line, {first[1]!r}, names columns, and would be read as a word with its tag"
+            f"the first line, {first[1]!r}, names columns and would be read as a word with its tag"
         )
         raise DataError(problem, file=path, line=first[0], remedy="Delete it.")
 
@@ -116,7 +116,7 @@ def _comment(line: str, separator: str | None, width: int, tags: set[str]) -> bo
 def _check_fields(path: Path, line: int, fields: Sequence[str], width: int) -> None:
     if len(fields) != width:
         raise DataError(
-            f"the line has {len(fields)} columns, the first one has {width}",
+            f"the line has {len(fields)} columns, but the first one has {width}",
             file=path,
             line=line,
             remedy="Give every word the same columns; the last one is its tag.",
@@ -129,8 +129,8 @@ def _check_fields(path: Path, line: int, fields: Sequence[str], width: int) -> N
 
 
 def read_conllu(path: Path) -> list[Sentence]:
-    """The sentences of a CoNLL-U file with their words alone: no multi-word tokens, no empty nodes,
-    no comments.
+    """The sentences of a CoNLL-U file with only their words: no multi-word tokens, empty nodes or
+    comments.
     """
     sentences = []
     for lines in _sentences(path):
@@ -142,22 +142,20 @@ def read_conllu(path: Path) -> list[Sentence]:
             fields = tuple(line.split("\t"))
             if len(fields) != FIELDS:
                 raise DataError(
-                    f"the line has {len(fields)} fields, CoNLL-U has {FIELDS}",
+                    f"the line has {len(fields)} fields instead of CoNLL-U's {FIELDS}",
                     file=path,
                     line=number,
-                    remedy=(
-                        "Separate the fields by single tabs, and write _ for those that are empty."
-                    ),
+                    remedy=("Separate the fields by single tabs, and write _ for empty ones."),
                 )
             if _NOT_A_WORD.fullmatch(fields[0]):
                 continue
             if fields[0] != str(len(rows) + 1):
                 raise DataError(
-                    f"the word has the number {fields[0]!r}, expected {len(rows) + 1}",
+                    f"the word has the number {fields[0]!r} instead of {len(rows) + 1}",
                     file=path,
                     line=number,
                     remedy=(
-                        "Number the words of each sentence from 1 on, "
+                        "Number the words of each sentence from 1, "
                         "and put a blank line between sentences."
                     ),
                 )

@@ -1,5 +1,5 @@
-"""Folders that hold the splits of a data set, and tables of other layouts: GLUE's TSV files and
-Hugging Face's datasets on disk.
+"""Folders with the splits of a data set, and tables of other layouts: GLUE's TSV files and Hugging
+Face's datasets on disk.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _GLUE_HEADERS = (
 _SPLIT = re.compile(r"(train|training|dev|valid|validation|val|test)(?:[-_.].*)?", re.IGNORECASE)
 _DEV = ("dev", "valid", "validation", "val")
 _SPLIT_OF = {"training": "train", **dict.fromkeys(_DEV, "dev")}
-_PEEK = 100  # rows in which labels are looked for
+_PEEK = 100  # rows that are searched for labels
 _SAVE_AGAIN = "Save the dataset again with save_to_disk."
 _ONE_FILE = "Name the files themselves: data.train, data.dev, data.test."
 
 
 def split_name(name: str) -> str:
-    """Returns train, dev or test for the name of a file or of a split, `…_mismatched` for MNLI's
-    second sets; "" for other names.
+    """The split that a file name stands for: train, dev or test, `…_mismatched` for MNLI's second
+    sets; "" for other names.
     """
     match = _SPLIT.fullmatch(name)
     if not match:
@@ -79,8 +79,8 @@ def split_files(folder: Path) -> dict[str, Path]:
 
 
 def _named(entries: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
-    """Returns split → path from (split, name, path); where several have one split, that which is
-    called so.
+    """Maps split → path from (split, name, path); if several match a split, the one with exactly
+    its name.
     """
     splits: dict[str, Path] = {}
     for split in dict.fromkeys(split for split, _, _ in entries if split):
@@ -92,7 +92,7 @@ def _named(entries: Sequence[tuple[str, str, Path]]) -> dict[str, Path]:
         if len(paths) > 1 and len(exact) != 1:
             names = first_few([path.name for path in paths], 5)
             raise DataError(
-                f"several files may be {split}: {names}", file=paths[0].parent, remedy=_ONE_FILE
+                f"several files could be {split}: {names}", file=paths[0].parent, remedy=_ONE_FILE
             )
         path = (exact or paths)[0]
         if split.startswith("test") and not _has_labels(path):
@@ -129,8 +129,8 @@ def table_rows(
     """Yields the rows of a table, as `read_rows`, or of GLUE's TSV files or a Hugging Face dataset,
     classes by their names.
 
-    GLUE's QQP has lines that are cut short: they raise, or, where `left_out` is given, are left out
-    and their numbers added to it.
+    GLUE's QQP has lines that are cut short: they raise, or, if `left_out` is given, are skipped and
+    their numbers added to it.
     """
     if path.is_dir():
         return _dataset_rows(path, columns)
@@ -169,10 +169,10 @@ def _glue_rows(
             left_out.append(number)
         else:
             raise DataError(
-                f"the row has {len(fields)} fields, the header has {len(header)}",
+                f"the row has {len(fields)} fields, but the header has {len(header)}",
                 file=path,
                 line=number,
-                remedy="Delete the line, or join it with the next if that is its rest.",
+                remedy="Delete the line, or join it with the next if that is its continuation.",
             )
 
 
@@ -208,7 +208,7 @@ def _dataset_rows(folder: Path, columns: Sequence[str] | None) -> Iterator[Row]:
 
     if not is_dataset(folder):
         raise DataError(
-            "the folder is no dataset: it has no dataset_info.json with *.arrow files",
+            "the folder is not a dataset: it has no dataset_info.json with *.arrow files",
             file=folder,
             remedy="Name a file, or another folder.",
         )
@@ -232,7 +232,7 @@ def _pick(folder: Path, names: Sequence[str], *, columns: Sequence[str] | None) 
 
 
 def _arrow_files(folder: Path) -> list[Path]:
-    """The dataset's files in their order, which state.json tells."""
+    """The dataset's files in the order of state.json."""
     if not (folder / "state.json").is_file():
         return sorted(folder.glob("*.arrow"))
     entries = _json(folder / "state.json").get("_data_files", [])
@@ -243,8 +243,9 @@ def _arrow_files(folder: Path) -> list[Path]:
 
 
 def _plain_names(names: Any, path: Path) -> list[str]:
-    """The names of files or folders that a file beside them lists; raises DataError where
-    they are no such names."""
+    """The names of files or folders listed in a file beside them; raises DataError for invalid
+    names.
+    """
     if not isinstance(names, list) or not all(
         isinstance(name, str) and name not in ("", "..") and "/" not in name for name in names
     ):

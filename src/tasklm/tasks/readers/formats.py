@@ -1,4 +1,4 @@
-"""What kind of task a file or a folder holds, by its layout and its columns."""
+"""Detects the kind of task of a file or folder by its layout and columns."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tasklm.tasks.readers.squad import (
 from tasklm.tasks.readers.texts import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from tasklm.tasks.readers.word_rows import HEAD_NAMES, RELATION_NAMES, TAG_NAMES, WORD_NAMES
 
-# share of labels with a fraction from which on they are numbers to predict, not names of classes
+# share of fractional labels above which they are scores to predict, not class names
 NOT_WHOLE = 0.02
-FEWEST_TEXTS = 20  # rows from which on it can be told that labels are texts
+FEWEST_TEXTS = 20  # rows needed to tell that labels are texts
 _RACE = {"article", "questions", "options", "answers"}
 _HEAD = 1 << 20  # characters of a file in which RACE's layout is looked for
 
 
 @dataclass(frozen=True)
 class Recognised:
-    """The kind of a task, the columns that hold its parts, and by what it was known."""
+    """The kind of a task, the columns of its parts, and how it was detected."""
 
     kind: str
     # "text", "label", "options" → column, or columns with commas between them, as in [data];
@@ -50,13 +50,13 @@ class Recognised:
 
 
 def recognise(path: Path) -> Recognised:
-    """What kind of task a file or folder holds; a DataError names the file and the remedy where
-    none fits.
+    """The kind of task of a file or folder; a DataError names the file and the remedy
+    if none fits.
     """
     if not is_there(path):
         lost = "there is no such file or folder"
         if is_link(path):
-            lost = "the symbolic link leads nowhere, or in a circle"
+            lost = "the symbolic link is broken or circular"
         raise DataError(lost, file=path, remedy=CHECK_THE_PATH)
     if path.is_dir():
         return _folder(path)
@@ -78,7 +78,7 @@ def recognise(path: Path) -> Recognised:
     if kind in TABLES:
         return _table(path)
     raise DataError(
-        "the kind of task is not known by the file's name or layout",
+        "the kind of task cannot be detected from the file's name or layout",
         file=path,
         line=1,
         remedy=(
@@ -113,11 +113,11 @@ def _folder(path: Path) -> Recognised:
     if files and all(kind_of(file) == ".conllu" for file in files):
         return Recognised("parse", {}, "CoNLL-U files")
     raise DataError(
-        "the kind of task is not known by the folder's files",
+        "the kind of task cannot be detected from the folder's files",
         file=path,
         remedy=(
-            "Known are train, dev and test files, "
-            "datasets that save_to_disk wrote, RACE, and a sub-folder of text files per label."
+            "Use train, dev and test files, datasets written by save_to_disk, RACE, or a "
+            "sub-folder of text files per label."
         ),
     )
 
@@ -154,7 +154,7 @@ def _in_columns(path: Path) -> bool:
 def _table(path: Path) -> Recognised:
     rows = list(islice(table_rows(path, left_out=[]), PEEK))
     names: dict[str, str] = {}
-    for row in reversed(rows):  # of names that differ in case alone, the first counts
+    for row in reversed(rows):  # of names that differ only in case, the first counts
         names.update((name.lower(), name) for name in reversed(row.values))
     recognised = _by_words(rows, names) or _choice(rows, names) or _span(path, rows, names)
     return recognised or _texts(path, rows, names)
@@ -226,7 +226,7 @@ def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognis
     return Recognised(
         "span",
         columns,
-        f"columns {question!r}, {context!r} and {answers!r}, which stand in {context!r}",
+        f"columns {question!r}, {context!r} and {answers!r}, which occur in {context!r}",
     )
 
 
@@ -249,8 +249,8 @@ def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recogni
     values = [value for value in values if value is not None]
     if label and _are_texts(values):
         raise DataError(
-            f"column {label!r} holds texts, not labels: "
-            "nearly every row has another one, of several words",
+            f"column {label!r} contains texts, not labels: "
+            "nearly every row has a different one of several words",
             file=path,
             line=rows[0].line,
             remedy=(
@@ -275,7 +275,7 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 
 def _label_kind(values: Sequence[Any]) -> tuple[str, str]:
-    """The kind of task that labels speak of, and what they are, in words."""
+    """The kind of task that labels suggest, and their description."""
     if values and all(isinstance(value, list) for value in values):
         return "multilabel", "lists of labels"
     numbers = [_number(value) for value in values]
@@ -290,7 +290,7 @@ def _number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except (ValueError, OverflowError):  # not a number, or one that no float is as large as
+    except (ValueError, OverflowError):  # not a number, or one too large for a float
         return None
     if not math.isfinite(number):
         return None

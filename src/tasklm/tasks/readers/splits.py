@@ -1,6 +1,4 @@
-"""The three splits of a data set: read as their kind of task reads them, held out, and freed of
-leaks.
-"""
+"""The three splits of a data set: read by their kind of task, held out, and freed of leaks."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ from tasklm.tasks.readers.formats import recognise
 
 
 def resolved(data: Data) -> Data:
-    """The data with its kind, its columns and the files of a folder of splits filled in, where the
+    """The data with its kind, its columns and the files of a folder of splits filled in, if the
     recipe leaves them open.
 
-    What is not recognised is left to classification, whose reading names what is wrong with a
+    Anything unrecognised is left to classification, whose reader reports what is wrong with a
     table.
     """
     if data.kind != "auto" or not data.train:
@@ -46,9 +44,8 @@ def resolved(data: Data) -> Data:
 
 
 def read_splits(data: Data) -> Splits:
-    """Returns train, dev and test; without a dev file a share of train is held out.
-
-    Notes say what was found and changed.
+    """The splits train, dev and test; without a dev file a share of train is held out. Notes tell
+    what was detected and changed.
     """
     if not data.train:
         raise DataError(
@@ -69,14 +66,14 @@ def read_splits(data: Data) -> Splits:
         train, dev = _held_out(train, data)
         notes.append(
             f"dev: {len(dev):,} examples held out of train, "
-            f"which keeps {len(train):,}; equal texts stay together"
+            f"which keeps {len(train):,}; identical texts stay together"
         )
     _require_known_labels(train, {"dev": dev, "test": test}, data)
     return Splits(train, dev, test, notes)
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
-    """The examples of a split, none where it has no file; what was read is noted."""
+    """The examples of a split, empty if it has no file; notes are added."""
     if not path:
         return []
     kind, file = TASKS.get(data.kind), home_path(path)
@@ -106,8 +103,8 @@ def _reads_without_labels(kind: type[Task], file: Path, data: Data) -> bool:
 
 
 def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
-    """Raises where dev or test were read otherwise than train: the first note of each says what was
-    taken for what.
+    """Raises if dev or test were read differently from train: the first note of each names the
+    columns.
     """
     taken: dict[str, str] = {}
     for note in notes:
@@ -116,7 +113,7 @@ def _require_same_reading(data: Data, notes: Sequence[str]) -> None:
     for name, file in (("dev", data.dev), ("test", data.test)):
         if file and taken[name] != taken["train"]:
             raise DataError(
-                f"{name} is read otherwise than train: {taken[name]}; train: {taken['train']}",
+                f"{name} has other columns than train: {taken[name]}; train: {taken['train']}",
                 file=file,
                 line=1,
                 remedy=(
@@ -152,7 +149,7 @@ def _require_known_labels(
         if strange:
             also = ""
             if data.leaks == "drop":
-                also = " (after examples that stand in two splits were left out of train)"
+                also = " (after examples in two splits were removed from train)"
             problem = f"label {strange[0].label!r} occurs in {split} but not in train{also}"
             raise DataError(
                 f"{problem}; {len(strange):,} of {len(examples):,} examples have such labels",
@@ -165,7 +162,7 @@ def _require_known_labels(
 def _without_leaks(
     train: list[Example], dev: list[Example], test: list[Example], data: Data, notes: list[str]
 ) -> tuple[list[Example], list[Example]]:
-    """Returns train and dev without the examples whose text is scored later."""
+    """Train and dev without the examples whose text is scored later."""
     test_keys = {text_key(example.text) for example in test}
     dev_left = [example for example in dev if text_key(example.text) not in test_keys]
     later = test_keys | {text_key(example.text) for example in dev}
@@ -176,10 +173,10 @@ def _without_leaks(
     ):
         if len(before) > len(after):
             count = f"{len(before) - len(after):,} examples"
-            notes.append(f"{name}: {count} left out, since they also stand in {where}")
+            notes.append(f"{name}: {count} left out because they also occur in {where}")
         if before and not after:
             raise DataError(
-                f"every example of {name} also stands in a later split, so that none is left",
+                f"every example of {name} also occurs in a later split, so none is left",
                 file=before[0].file,
                 line=before[0].line,
                 remedy='Split the data again, without overlap (or set data.leaks = "keep").',
@@ -189,14 +186,14 @@ def _without_leaks(
 
 
 def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Example]]:
-    """Returns train and dev: a share of each class, chosen by the hash of the text, so that the
-    order of rows is no matter.
+    """Train and dev: a share of each class, chosen by the hash of the text, so that the order of
+    rows does not matter.
     """
 
     def class_of(example: Example) -> str:
         return example.label if isinstance(example.label, str) else ""
 
-    groups: dict[int, list[Example]] = defaultdict(list)  # equal texts go to the same side
+    groups: dict[int, list[Example]] = defaultdict(list)  # identical texts go to the same side
     for example in train:
         groups[text_key(example.text)].append(example)
     left = Counter(class_of(example) for example in train)
@@ -213,7 +210,7 @@ def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Exa
                 wanted[label] -= count
     if not chosen:
         raise DataError(
-            f"the {len(train)} examples are too few to hold out a share of {data.dev_share} as dev",
+            f"{len(train)} examples are too few to hold out a share of {data.dev_share} as dev",
             file=data.train,
             line=train[0].line,
             remedy="Add examples, or give a dev file with --dev (recipe: data.dev).",

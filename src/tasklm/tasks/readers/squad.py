@@ -22,7 +22,7 @@ from tasklm.tasks.readers.folders import table_rows
 QUESTION_NAMES = ("question", "query")
 CONTEXT_NAMES = ("context", "passage", "paragraph", "document", "article", "text")
 ANSWER_NAMES = ("answers", "answer", "answer_text", "label")
-MISSING = -1  # start of an answer that does not stand in its text
+MISSING = -1  # start of an answer that is not in its text
 _HEAD = 1 << 16  # characters of a file in which SQuAD's layout is looked for
 _SHOWN = 5
 
@@ -40,7 +40,7 @@ def is_squad(path: Path) -> bool:
         try:
             head = file.read(_HEAD)
         except UnicodeDecodeError:
-            return False  # the reader of tables says where
+            return False  # the reader of tables reports where
     return bool(
         head.lstrip()[:1] == "{"
         and re.search(r'"data"\s*:\s*\[', head)
@@ -74,10 +74,10 @@ def read_questions(
         )
     if not examples:
         raise DataError(
-            "there is no question",
+            "the file has no questions",
             file=path,
             line=1,
-            remedy="Give a file with questions and texts that answer them.",
+            remedy="Give a file with questions and the texts that answer them.",
         )
     if labelled:
         examples = _checked(examples, path, notes)
@@ -85,14 +85,12 @@ def read_questions(
 
 
 def first_place(gold: Gold) -> tuple[int, int] | None:
-    """Returns (begin, end) of the first answer that stands in its text, or None where none does."""
+    """The (begin, end) of the first answer that occurs in its text; None if none does."""
     return next(((start, start + len(text)) for text, start in gold if start != MISSING), None)
 
 
 def place_of(answer: str, start: int, context: str) -> int:
-    """Where an answer begins: `start` if it stands there, else the occurrence nearest to it, or
-    MISSING.
-    """
+    """Where an answer begins: `start` if it is there, else the nearest occurrence, or MISSING."""
     if start >= 0 and context.startswith(answer, start):
         return start
     start = max(start, 0)
@@ -105,9 +103,7 @@ def place_of(answer: str, start: int, context: str) -> int:
 
 
 def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Example]:
-    """The examples with white space around answers left out and every answer at a place where it
-    stands.
-    """
+    """The examples with answers stripped of white space and located in their texts."""
     moved: list[int] = []
     checked = []
     for example in examples:
@@ -115,7 +111,7 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
         for text, start in example.label:
             answer = text.strip()
             if not answer:
-                continue  # an empty text among the answers says that there is none
+                continue  # an empty text among the answers means that there is none
             begin = start
             if start >= 0:
                 begin += len(text) - len(text.lstrip())
@@ -129,7 +125,7 @@ def _checked(examples: list[Example], path: Path, notes: list[str]) -> list[Exam
     if moved:
         lines = first_few(list(dict.fromkeys(moved)), _SHOWN)
         notes.append(
-            f"{len(moved):,} answers did not stand at their offset "
+            f"{len(moved):,} answers were not at their offset "
             f"and were found elsewhere (lines {lines})"
         )
     return checked
@@ -175,7 +171,7 @@ def _squad_answers(entry: dict[str, Any]) -> Gold:
 
 def _text(text: Any) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"a {type(text).__name__} stands where a text is expected")
+        raise TypeError(f"a {type(text).__name__} where a text is expected")
     return text
 
 
@@ -226,11 +222,11 @@ def answers_of(value: Any, column: str, path: Path, line: int) -> Gold:
         ):
             return list(zip(texts, starts, strict=True))
     raise DataError(
-        f"column {column!r} holds no answers: {str(value)[:80]!r}",
+        f"column {column!r} does not contain answers: {str(value)[:80]!r}",
         file=path,
         line=line,
         remedy=(
             'Write {"text": ["…"], "answer_start": [number]}, '
-            "with one start for each text, or the answer's text alone."
+            "with one start for each text, or only the answer's text."
         ),
     )

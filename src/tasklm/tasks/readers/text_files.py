@@ -11,7 +11,7 @@ from tasklm.tasks.examples import Example
 
 
 def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], list[str]]:
-    """The texts of a folder's files, labelled by the sub-folders that they stand in, and a note."""
+    """The texts of a folder's files, labelled by their sub-folders, and a note."""
     places = sorted(
         path
         for path in folder.rglob("*")
@@ -22,7 +22,7 @@ def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], lis
         require_name(path)
         if labelled and path.parent.parent != folder:
             raise DataError(
-                "a text file stands outside the labels' folders",
+                "a text file is outside the labels' folders",
                 file=path,
                 line=1,
                 remedy="Put text files into one sub-folder per label: FOLDER/LABEL/FILE.txt.",
@@ -33,8 +33,8 @@ def read_folder(folder: Path, labelled: bool = True) -> tuple[list[Example], lis
             examples.append(Example((text,), label, str(path), 1))
     if not examples:
         raise DataError(
-            "the folder holds no text files",
+            "the folder contains no text files",
             file=folder,
             remedy="Put .txt files into one sub-folder per label, or name a table.",
         )
-    return examples, ["the texts are the files, their labels the names of the folders"]
+    return examples, ["texts: the files, labels: the names of their folders"]

@@ -1,7 +1,6 @@
-"""One text or a pair of texts per example: which columns hold them, the rows of a file, and their
-tokens.
+"""One text or a pair of texts per example: their columns, the rows of a file, and their tokens.
 
-What classification, regression and multi-label classification share.
+Shared by classification, regression and multi-label classification.
 """
 
 from __future__ import annotations
@@ -73,15 +72,15 @@ NAME_THEM = (
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Where texts and label were found; `texts` is empty in a file of plain lines, `label` where
-    none was asked for.
+    """The columns of texts and label; `texts` is empty for a file of plain lines, `label` if none
+    is needed.
     """
 
     texts: tuple[str, ...]
     label: str
 
     def note(self) -> str:
-        """What was found, for the person."""
+        """What was detected, for the user."""
         if not self.texts:
             return "one text per line"
         named = " and ".join(map(repr, self.texts))
@@ -96,8 +95,8 @@ class TextColumns:
 def find_columns(
     path: Path, data: Data, labelled: bool = True, label_names: Sequence[str] = LABEL_NAMES
 ) -> TextColumns:
-    """The columns of one text or of a pair, and of the label: as the recipe names them, by usual
-    names, or by their shape.
+    """The columns of one text or of a pair, and of the label: as named in the recipe, by usual
+    names, or by their contents.
     """
     if kind_of(path) in PLAIN:
         if labelled:
@@ -126,8 +125,8 @@ def find_columns(
 def read_texts(
     path: Path, data: Data, labelled: bool = True, columns: TextColumns | None = None
 ) -> Iterator[tuple[tuple[str, ...], Any, int]]:
-    """Yields texts (one or two), the label as the file has it (None where none is asked for) and
-    the line of every row.
+    """Yields texts (one or two), the label as in the file (None if none is needed) and the line of
+    every row.
     """
     columns = columns or find_columns(path, data, labelled)
     if not columns.texts:
@@ -153,8 +152,8 @@ def read_text_examples(
     """The examples of a file and notes; `to_label` gets the cell, its column, the file and the
     line.
 
-    Labelled rows without any text are left out, with their labels. Where no labels are asked for
-    all rows stay, so that each gets an answer.
+    Labelled rows without any text are skipped. If no labels are needed all rows stay, so that each
+    gets an answer.
     """
     columns = find_columns(path, data, labelled, label_names)
     examples, dropped = [], []
@@ -172,13 +171,13 @@ def read_text_examples(
             "no row has a text",
             file=path,
             line=1,
-            remedy=f"Does {which} hold the text? {NAME_THEM}",
+            remedy=f"Does {which} contain the text? {NAME_THEM}",
         )
     return examples, [columns.note(), *left_out(dropped)]
 
 
 def left_out(lines: Sequence[int]) -> list[str]:
-    """The note on rows that have no text, if there are any."""
+    """The note on rows without text, if there are any."""
     if not lines:
         return []
     if len(lines) == 1:
@@ -215,7 +214,7 @@ def label_name(value: Any, column: str, path: Path, line: int) -> str:
 
 
 def encode_texts(texts: Sequence[str], tokeniser: Tokeniser, length: int) -> Unit:
-    """Returns [CLS] a [SEP], or [CLS] a [SEP] b [SEP], in at most `length` tokens: the longest part
+    """The row [CLS] a [SEP], or [CLS] a [SEP] b [SEP], in at most `length` tokens: the longest part
     is cut first.
     """
     return joined(cut(tokeniser.encode(texts), length - 1 - len(texts)), tokeniser)
@@ -235,7 +234,7 @@ def encode_examples(examples: Sequence[Example], tokeniser: Tokeniser, length: i
 
 
 def joined(parts: Sequence[Sequence[int]], tokeniser: Tokeniser) -> Unit:
-    """Returns [CLS] part [SEP] part [SEP] …, of which the head reads the first token."""
+    """The row [CLS] part [SEP] part [SEP] …, of which the head reads the first token."""
     tokens = [tokeniser.cls]
     for part in parts:
         tokens += [*part, tokeniser.sep]
@@ -244,8 +243,8 @@ def joined(parts: Sequence[Sequence[int]], tokeniser: Tokeniser) -> Unit:
 
 
 def cut(parts: Sequence[list[int]], budget: int) -> list[list[int]]:
-    """The parts with `budget` tokens in all: as if the longest part lost its last token, again and
-    again.
+    """The parts cut to `budget` tokens in total, as if the longest part repeatedly lost its last
+    token.
     """
     lengths = [len(part) for part in parts]
     if sum(lengths) <= budget:
@@ -303,7 +302,7 @@ def _text_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], label:
     lengths = [entry for entry in lengths if entry[0] > 0]
     if not lengths:
         raise DataError(
-            f"no column holds text; the columns are {listed(names)}",
+            f"no column contains text; the columns are {listed(names)}",
             file=path,
             line=1,
             remedy=NAME_THEM,
@@ -311,7 +310,8 @@ def _text_by_shape(path: Path, rows: Sequence[Row], names: Sequence[str], label:
     if len(lengths) > 1 and lengths[1][0] > lengths[0][0] / 2:
         which = f"{lengths[0][1]!r} or {lengths[1][1]!r}"
         problem = (
-            f"it is not clear which column holds the text, {which}; the columns are {listed(names)}"
+            f"it is unclear which column contains the text, {which}; the columns are "
+            f"{listed(names)}"
         )
         raise DataError(problem, file=path, line=1, remedy=NAME_THEM)
     return lengths[0][1]
@@ -333,7 +333,7 @@ def _label_by_shape(
     which = " or ".join(map(repr, likely[:SHOWN]))
     problem = "no column looks like labels"
     if likely:
-        problem = f"it is not clear which column holds the label, {which}"
+        problem = f"it is unclear which column contains the label, {which}"
     remedy = NAME_THEM
     if kind_of(path) in (".csv", ".tsv"):
         remedy = f"The first line must name the columns. {NAME_THEM}"

@@ -1,5 +1,5 @@
-"""What kinds of tasks that look at words share: tables with lists of words, text that must be
-split, and words as tokens.
+"""Shared by kinds of tasks about words: tables with lists of words, text that must be split, and
+words as tokens.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ TAG_NAMES = (
 HEAD_NAMES = ("heads", "head")
 RELATION_NAMES = ("deprels", "deprel", "relations", "rels")
 TEXT_NAMES = (*WORD_NAMES, "text", "sentence", "content")
-LONG_WORDS = 100  # words of a sentence that are about as many as the tokens of a row
-# share of words of one character from which on the words of a data set are taken to be characters
+LONG_WORDS = 100  # words of a sentence that about fill a row of tokens
+# share of one-character words above which the words of a data set count as characters
 SINGLE = 0.9
-MOST_UNKNOWN = 0.01  # share of words of a split with tags that train has not
+MOST_UNKNOWN = 0.01  # share of words of a split with tags that are not in train
 SHOWN = 3  # examples of a finding
 
 Bounds = tuple[int, int]
@@ -118,10 +118,9 @@ def read_word_lists(
 
 def read_unlabelled(path: Path, data: Data) -> tuple[list[Example], list[str]]:
     """One example for each sentence, row or line of a file without labels, or with labels that are
-    not looked at.
+    ignored.
 
-    Text that is not yet split into words stays whole: how it is to be split, the trained task
-    knows.
+    Text that is not yet split into words stays whole: the trained task knows how to split it.
     """
     kind = kind_of(path)
     if kind in CONLLU_FILES:
@@ -135,7 +134,7 @@ def read_unlabelled(path: Path, data: Data) -> tuple[list[Example], list[str]]:
             Example((line.rstrip("\r\n"),), None, str(path), number)
             for number, line in enumerate(read_lines(path), 1)
         ]
-        return examples, ["each line is taken for a text"]
+        return examples, ["each line is read as a text"]
     if kind in COLUMN_FILES:
         examples = [
             word_example(sentence.column(0), None, path, sentence.line)
@@ -179,7 +178,8 @@ def _joins(character: str) -> bool:
 
 
 def split_words(text: str, characters: bool = False) -> list[Bounds]:
-    """Where the words of a text begin and end: runs of letters and digits, and each other sign.
+    """Where the words of a text begin and end: runs of letters and digits, and every other
+    character.
 
     A point or comma between digits belongs to the number. A character of a script without spaces is
     a word; with `characters`, every one.
@@ -203,7 +203,7 @@ def _is_in_number(text: str, at: int) -> bool:
 
 
 def words_of(example: Example, characters: bool) -> tuple[list[str], list[Bounds]]:
-    """The words of an example, given or split, and where they stand in its text."""
+    """The words of an example, given or split, and their positions in its text."""
     if not example.words:
         bounds = split_words(example.text, characters)
         return [example.text[begin:end] for begin, end in bounds], bounds
@@ -229,8 +229,8 @@ def pieces_of(
 
 
 def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
-    """Returns runs of words (first, one after the last) of at most `most` tokens each, one after
-    another; (0, 0) for no words.
+    """Consecutive runs of words (first, one after the last) of at most `most` tokens each; (0, 0)
+    for no words.
     """
     runs, first, size = [], 0, 0
     for word, tokens in enumerate(pieces):
@@ -242,7 +242,7 @@ def filled(pieces: Sequence[Sequence[int]], most: int) -> list[Bounds]:
 
 
 def shown_word(example: Example, place: int, problem: str) -> str:
-    """A line of a finding: where a word stands, and what is told of it."""
+    """A line of a finding: the position of a word, and its problem."""
     word = f"word {place + 1}, {example.words[place]!r}"
     return f"{example.file}, line {example.line}: {word}: {problem}"
 
@@ -250,10 +250,11 @@ def shown_word(example: Example, place: int, problem: str) -> str:
 def unknown_names(
     what: str, known: set[str], splits: Splits, names: Callable[[Any], list[str]]
 ) -> list[Finding]:
-    """A finding for each split with words whose tags or relations train has not.
+    """A finding for each split with words whose tags or relations are not in train.
 
-    These words can only be answered wrongly. A few are a warning, since published data has such;
-    more are an error, since then the file is likely another data set's, or another column was read.
+    The model will always get these words wrong. A few are a warning, because published data has
+    some; more are an error, because the file then likely belongs to another data set, or another
+    column was read.
     """
     findings = []
     for split, part in splits.named().items():
@@ -270,7 +271,7 @@ def unknown_names(
             level = "error" if len(strange) > MOST_UNKNOWN * words else "warning"
             message = (
                 f"{len(strange):,} of {words:,} words of {split} have {what} "
-                "that do not occur in train and cannot be answered: "
+                "that do not occur in train and cannot be predicted: "
                 f"{', '.join(map(repr, unknown[:10]))}. Correct them, "
                 "add training sentences with them, or delete these sentences."
             )
@@ -278,14 +279,17 @@ def unknown_names(
                 shown_word(example, place, name) for example, place, name in strange[:SHOWN]
             )
             brief = (
-                f"{len(strange):,} words of {split} have {what} unknown to train: add such to it"
+                f"{len(strange):,} words of {split} have {what} unknown to train: add examples of "
+                "them"
             )
             findings.append(Finding(level, f"unknown {what}", message, examples, brief))
     return findings
 
 
 def long_sentences(splits: Splits, fate: str) -> list[Finding]:
-    """The finding on very long sentences; `fate` is what happens to those that do not fit a row."""
+    """The finding on very long sentences; `fate` says what happens to those that do not
+    fit a row.
+    """
     everything = chain.from_iterable(splits.named().values())
     long = [example for example in everything if len(example.words) > LONG_WORDS]
     if not long:
@@ -293,12 +297,12 @@ def long_sentences(splits: Splits, fate: str) -> list[Finding]:
     long.sort(key=lambda example: -len(example.words))
     message = (
         f"{len(long):,} sentences have more than {LONG_WORDS} words. "
-        f"If above tokens.length tokens, they {fate}: raise it, or split them."
+        f"Those above tokens.length tokens {fate}: raise it, or split them."
     )
     examples = tuple(
         f"{example.file}, line {example.line}: {len(example.words):,} words"
         for example in long[:SHOWN]
     )
-    words = f"{len(long):,} sentences have over {LONG_WORDS} words"
+    words = f"{len(long):,} sentences have more than {LONG_WORDS} words"
     brief = f"{words}: raise --tokens.length, or split them"
     return [Finding("warning", "long sentences", message, examples, brief)]

@@ -21,7 +21,7 @@ WINDOW = 4  # tokens to either side that count as near; one at distance d counts
 SMOOTHING = 0.75  # power of the frequency of contexts: rare ones would stand out by chance
 # power of the singular values: between all directions alike (0) and the frequent ones alone (1)
 POWER = 0.5
-MORE = 16  # directions that are computed beside those asked for …
+MORE = 16  # directions computed in addition to the wanted ones …
 ROUNDS = 3  # … and rounds of sharpening them
 MOST_TOKENS = 32_000_000  # of longer text evenly spaced passages are counted
 BLOCK_BYTES = 1 << 28  # memory of the rows of the table that are counted at a time
@@ -71,7 +71,7 @@ def associations(
     for text in texts:
         _sums(text.tokens, text.offsets, window, counted, near)
     contexts = near**SMOOTHING
-    with np.errstate(divide="ignore"):  # what never occurs is never asked for
+    with np.errstate(divide="ignore"):  # what never occurs is never looked up
         row_terms, column_terms = np.log(near), np.log(contexts / max(contexts.sum(), 1e-300))
     rows = max(1, min(types, BLOCK_BYTES // (4 * types)))
     block = np.empty((rows, types), np.float32)

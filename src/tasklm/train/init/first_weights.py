@@ -1,4 +1,4 @@
-"""The first weights of stage 1: drawn, but for what counts of its text can say."""
+"""The initial weights of stage 1: random, except for what counts of its text can provide."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ COUNTED = ("mlm", "electra", "electric")
 
 @dataclass(frozen=True)
 class Beginning:
-    """What of the first weights is not drawn."""
+    """The parts of the initial weights that are not random."""
 
     counts: bool
     neighbours: bool
 
 
 def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """How stage 1 should begin, be it possible or not.
-
-    Where the recipe says nothing, small models begin with what was measured to help them.
+    """How stage 1 should start, possible or not. By default, small models start with what was
+    measured to help them.
     """
     small = encoder == "bert" and shape.layers <= SHALLOW and not settings.start
     counts = settings.embeddings == "counts"
@@ -53,9 +52,9 @@ def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
 
 
 def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
-    """How stage 1 begins; raises RecipeError where the recipe asks for what cannot be."""
+    """How stage 1 starts; raises RecipeError if the recipe asks for something impossible."""
     beginning, problems = wished(settings, encoder, shape), []
-    with_start = "with train.start the weights are those of the start; leave it out"
+    with_start = "with train.start the weights come from the start; leave it out"
     if settings.start and beginning.counts:
         problems.append(f"train.embeddings = 'counts': {with_start}")
     if settings.start and beginning.neighbours:
@@ -69,7 +68,7 @@ def beginning_of(settings: Train, encoder: str, shape: Shape) -> Beginning:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted in the text of stage 1."""
+    """The counts of the text of stage 1."""
 
     table: np.ndarray  # (types, width or fewer) float32: embeddings
     seen: np.ndarray  # (types,) bool: of which types there are any
@@ -78,9 +77,9 @@ class Counted:
     seconds: float
 
     def __str__(self) -> str:
-        """What was done, for a person."""
+        """A description for the log."""
         counted = f"{self.tokens:,} tokens of text ({duration(self.seconds)})"
-        return f"embeddings begin from counts of neighbours in {counted}"
+        return f"embeddings start from co-occurrence counts in {counted}"
 
 
 def count(
@@ -101,9 +100,9 @@ def count(
 
 
 def put_counts(encoder: Any, objective: nn.Module, counted: Counted) -> None:
-    """Writes embeddings at the size of drawn ones, and log frequencies as biases of predictions.
+    """Writes embeddings at the scale of random ones, and log frequencies as biases of predictions.
 
-    Types without any association keep the rows that were drawn.
+    Types without any association keep their random rows.
     """
     rows, spread = counted.table[counted.seen], initial_spread(encoder.shape.token_width)
     if not rows.size:

@@ -1,15 +1,15 @@
 """Attention that begins with neighbouring tokens, for the beginning of stage 1 (`train.attention`).
 
-Learned positions say nothing at first about which tokens stand side by side, and a small model
-spends a large part of a short training on finding out: until then it predicts tokens by their
-frequency alone. Here positions begin as sines and cosines, and two heads of each of the first two
-layers with the queries and keys of one place to the left or right (two in the second layer). Values
-and outputs of all heads of these layers begin as projections, so that what is found is added as it
-is. Everything is trained as ever from there on.
+Learned positions carry no information at first about which tokens are adjacent, and a small model
+spends a large part of a short training on finding out: until then it predicts tokens only by their
+frequency. Here positions start as sines and cosines, and two heads of each of the first two layers
+attend one position to the left or right (two in the second layer). Values and outputs of all heads
+of these layers start as projections, so that the attended values are added unchanged. Everything is
+then trained as usual.
 
-That attention which begins by what trained models come to have learns faster from little text is
-the finding of *Mimetic Initialization of Self-Attention Layers* (arXiv 2305.09828), whose starting
-weights are others.
+*Mimetic Initialization of Self-Attention Layers* (arXiv 2305.09828) found that attention
+initialised like that of trained models learns faster from little text; its initial weights are
+different.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from torch import Tensor
 from tasklm.encoders.base import Shape
 from tasklm.encoders.initial_weights import initial_spread
 
-# by how much the logit of the place that is looked at stands above the others', before the tokens'
-# own part
+# margin of the attended position's logit over the others, before the tokens' own part
 SHARPNESS = 12.0
 LAYERS = 2  # from the lowest on: the first looks one place away, the second two
 
 
 def obstacle(encoder: str, shape: Shape) -> str:
-    """Why an encoder cannot begin so; empty where it can."""
+    """Why an encoder cannot start this way; empty if it can."""
     if encoder != "bert":
         return (
-            f"model.encoder = {encoder!r} has other positions or shares its layers; it takes bert"
+            f"model.encoder = {encoder!r} has other positions or shares its layers; this needs bert"
         )
     if shape.token_width != shape.width:
         return (
             f"embeddings of width {shape.token_width} are mapped onto layers of width "
-            f"{shape.width}; it takes the same width"
+            f"{shape.width}; this needs equal widths"
         )
     wide = shape.width // shape.heads
     if shape.heads < 2 or wide % 2:
-        return f"it takes two heads or more, of an even width, not {shape.heads} of {wide}"
+        return f"this needs at least two heads of an even width, not {shape.heads} of {wide}"
     return ""
 
 

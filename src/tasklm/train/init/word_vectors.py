@@ -1,4 +1,4 @@
-"""Word vectors from raw text: which words stand near one another, as counts.py counts tokens."""
+"""Word vectors from raw text: co-occurrence counts of words, as counts.py counts tokens."""
 
 from __future__ import annotations
 

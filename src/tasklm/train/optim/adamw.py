@@ -1,9 +1,9 @@
-"""AdamW with its state made at once and a step that can be called off on the device; on a GPU by a
-kernel of our own.
+"""AdamW with its state created up front and a step that can be cancelled on the device; on a GPU by
+a custom kernel.
 
 PyTorch's fused kernel is launched for some tensors after the others, and Python prepares all of
 them at every step. Here one launch moves all tensors of a group; it finds them by a table of their
-addresses, which stays on the device as long as nothing lies elsewhere.
+addresses, which stays on the device as long as no tensor moves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FusedAdamW(torch.optim.AdamW):
     """AdamW in one fused kernel."""
 
     found_inf: Tensor | None = (
-        None  # torch's name: where this is 1, nothing changes, not even the step count
+        None  # torch's name: if this is 1, nothing changes, not even the step count
     )
     grad_scale: Tensor | None = None  # torch's name: gradients count as divided by it
 
@@ -61,7 +61,7 @@ class FusedAdamW(torch.optim.AdamW):
                 self._move(number, moving, group)
 
     def _move(self, number: int, moving: list[Tensor], group: dict[str, Any]) -> None:
-        """Moves some parameters of a group by our kernel."""
+        """Updates some parameters of a group with our kernel."""
         states = [self.state[weight] for weight in moving]
         means, squares, steps = (
             [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")

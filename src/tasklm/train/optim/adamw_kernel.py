@@ -118,7 +118,7 @@ def _move(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class Tensors:
-    """What AdamW moves and needs for it: fp32 tensors, all contiguous, at aligned addresses."""
+    """The tensors of an AdamW step: fp32, contiguous, at aligned addresses."""
 
     weights: Sequence[Tensor]
     means: Sequence[Tensor]
@@ -153,7 +153,7 @@ class Table:
         self.finds(tensors)
 
     def finds(self, tensors: Tensors) -> bool:
-        """Whether it is of these weights; gradients that lie elsewhere now are looked up anew."""
+        """Whether it belongs to these weights; moved gradients are looked up again."""
         if self._weights != _addresses(tensors.weights):
             return False
         if self._gradients != (gradients := _addresses(tensors.gradients)):
@@ -163,7 +163,7 @@ class Table:
         return True
 
     def _copied(self, numbers: np.ndarray) -> Tensor:
-        """A copy on the device, which nobody waits for."""
+        """An asynchronous copy on the device."""
         table = torch.tensor(numbers, dtype=torch.int64)
         if self._device.type == "cpu":
             return table
@@ -190,7 +190,7 @@ def aligned(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The numbers of AdamW in one step."""
+    """The hyperparameters of AdamW in one step."""
 
     rate: float
     decay: float
@@ -201,7 +201,7 @@ class Hyperparameters:
 def move(
     table: Table, skip: Tensor | None, divisor: Tensor | None, settings: Hyperparameters
 ) -> None:
-    """Moves the weights, but where `skip` is 1; gradients count as divided by `divisor`."""
+    """Updates the weights unless `skip` is 1; gradients count as divided by `divisor`."""
     if skip is None:
         skip = table.zero
     if divisor is None:

@@ -26,12 +26,12 @@ class WeightAverage:
         }
         self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
         device = next(iter(self._weights.values())).device
-        # on the device, since only that knows which steps were skipped
+        # on the device, which alone knows the skipped steps
         self._updates = torch.zeros((), device=device)
 
     @torch.no_grad()
     def update(self, skip: Tensor | None = None) -> None:
-        """Moves the averages towards the weights, but where `skip` (0-dim, float) is 1.
+        """Moves the averages towards the weights, except where `skip` (0-dim, float) is 1.
 
         Never waits for the device.
         """
@@ -54,14 +54,12 @@ class WeightAverage:
         return {**averages, "updates": self._updates}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Takes over the state of a checkpoint; raises RunError when names or shapes do not fit."""
+        """Restores the state of a checkpoint; raises RunError if names or shapes do not match."""
         fill(self.tensors(), tensors, "the average of the weights")
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Puts the averages into the module for the time of the context, and its own weights back
-        after it.
-        """
+        """A context in which the module has the averages; its own weights return afterwards."""
         own = {name: weight.detach().clone() for name, weight in self._weights.items()}
         try:
             self._copy(self._averages)

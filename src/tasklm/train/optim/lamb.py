@@ -15,8 +15,8 @@ class Lamb(torch.optim.Optimizer):
     """Adam with bias correction whose step, weight decay included, is scaled to the norm of each
     parameter tensor.
 
-    φ is the identity; where the norm of a tensor or of its step is 0, the ratio is 1. Every
-    parameter is scaled, as published, those without weight decay too.
+    φ is the identity; if the norm of a tensor or of its step is 0, the ratio is 1. As published,
+    every parameter is scaled, even those without weight decay.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Lamb(torch.optim.Optimizer):
         super().add_param_group(param_group)
         for parameter in self.param_groups[-1]["params"]:
             self.state[parameter] = {
-                "step": torch.zeros(()),  # on the CPU, where reading it makes no device wait
+                "step": torch.zeros(()),  # on the CPU, where reading it does not wait for a device
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }

@@ -1,8 +1,8 @@
 """Muon (arXiv 2502.16982): matrices move by their momentum with all singular values made near 1.
 
-The same steps as torch.optim.Muon's, but matrices of one shape are computed at once, in place of
-one by one: a GPU is not kept waiting by hundreds of launches. A step can be called off on the
-device, as that of torch's fused AdamW can.
+The same steps as torch.optim.Muon's, but matrices of one shape are computed together instead of one
+by one, which saves a GPU hundreds of launches. A step can be cancelled on the device, like that of
+torch's fused AdamW.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
     def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Moves matrices of one shape.
 
-        A step that is called off has the momentum itself as gradient, which leaves it, and a rate
+        A cancelled step has the momentum itself as gradient, which leaves it unchanged, and a rate
         of 0.
         """
         buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
@@ -76,7 +76,7 @@ class Muon(torch.optim.Optimizer):
 def orthogonal(matrices: Tensor) -> Tensor:
     """Matrices (count, rows, columns) with the same singular vectors and singular values near 1.
 
-    A CPU without units for it takes hundreds of times as long in bf16 as in float32.
+    A CPU without bf16 units takes hundreds of times longer in bf16 than in float32.
     """
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonal(matrices.mT).mT

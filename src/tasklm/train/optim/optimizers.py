@@ -25,7 +25,7 @@ _LAYER = re.compile(r"(?:layers\.(\d+)|shared)\.")
 
 @dataclass(frozen=True)
 class Rule:
-    """How the weights follow their gradients."""
+    """The update rule of the weights."""
 
     name: str  # one of OPTIMISERS
     rate: float  # peak learning rate
@@ -36,7 +36,7 @@ class Rule:
 
     @property
     def betas(self) -> tuple[float, float]:
-        """Shares of the means of gradients and of their squares that a step keeps."""
+        """The decays of the means of gradients and of their squares."""
         beta2 = self.moments.beta2
         if beta2 is None:
             beta2 = 0.999 if self.name == "lamb" else 0.98
@@ -53,10 +53,10 @@ class Optimiser:
         self._names = names
 
     def step(self, share: float, skip: Tensor | None = None, divisor: Tensor | None = None) -> None:
-        """Does one step at `share` of every peak rate; none where `skip` is 1 (0-dim, float).
+        """Does one step at `share` of every peak rate; none if `skip` is 1 (0-dim, float).
 
         Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW and
-        Muon look at both on the device. LAMB reads `skip`, and so waits for the device.
+        Muon evaluate both on the device. LAMB reads `skip` and therefore waits for the device.
         """
         for group, peak in self._peaks:
             group["lr"] = peak * share
@@ -86,7 +86,7 @@ class Optimiser:
         return tensors
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Takes over the state of a checkpoint; raises RunError when names or shapes do not fit."""
+        """Restores the state of a checkpoint; raises RunError if names or shapes do not match."""
         fill(self.tensors(), tensors, "the optimiser")
 
 
@@ -122,8 +122,8 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
         if not matrices:
             raise RecipeError(
                 [
-                    "optimiser = 'muon': this encoder has no hidden matrices that it could move; "
-                    "choose adamw or lamb"
+                    "optimiser = 'muon': this encoder has no hidden matrices to update; choose "
+                    "adamw or lamb"
                 ]
             )
         parts.append(Muon(_groups(matrices, rates, rule), rule.rate, rule.moments.momentum))
@@ -150,8 +150,8 @@ def _groups(
 def layers_above(names: list[str]) -> dict[str, int]:
     """The number of layers of its encoder above each parameter; names are in the module's order.
 
-    None lie above the top layer, above what the encoder holds after its layers (a last norm) and
-    above all outside an encoder.
+    Zero for the top layer, for what follows the layers (a last norm) and for everything outside an
+    encoder.
     """
     places = [_place(name) for name in names]
     layers: dict[str, int] = {}  # of each encoder

@@ -1,6 +1,4 @@
-"""Learning rate over the course of training, as a share of the peak; and how many steps fit into
-the time.
-"""
+"""Learning rate schedules, as a share of the peak; and how many steps fit into the time."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.model_sections import SCHEDULES
 from tasklm.registry import nearest
 
-TOLERANCE = 0.03  # share of the time by which a forecast may miss it
+TOLERANCE = 0.03  # tolerated error of the forecast, as a share of the time
 
 
 class Schedule:
@@ -31,9 +29,11 @@ class Schedule:
                 f"{', '.join(SCHEDULES)}{nearest(shape, list(SCHEDULES))}"
             )
         if not 0 <= warmup < 1:
-            problems.append(f"warmup = {warmup}: it is a share of the steps, from 0 to below 1")
+            problems.append(
+                f"warmup = {warmup}: must be a share of the steps, at least 0 and below 1"
+            )
         if not 0 < decay <= 1:
-            problems.append(f"decay = {decay}: it is a share of the steps, above 0 and at most 1")
+            problems.append(f"decay = {decay}: must be a share of the steps, above 0 and at most 1")
         if problems:
             raise RecipeError(problems)
         self.shape, self.steps, self.decay = shape, steps, decay
@@ -51,8 +51,8 @@ class Schedule:
         return min(1.0, self._progress(step + 1) / self._rise, self._fall(self._progress(step)))
 
     def replan(self, step: int, steps: int) -> None:
-        """Ends the schedule after `steps` steps in all, sooner or later than before, going on from
-        where it is at `step`.
+        """Makes the schedule end after `steps` steps in total, earlier or later than before,
+        continuing from its state at `step`.
         """
         if steps <= step:
             raise ValueError(f"a schedule at step {step} cannot end after {steps} steps")
@@ -60,11 +60,11 @@ class Schedule:
         self.steps = steps
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs, as plain numbers."""
+        """The state for `restore`, as plain numbers."""
         return {"steps": self.steps, "rise": self._rise, "bend": self._bend, "done": self._done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over the state of a checkpoint."""
+        """Restores the state of a checkpoint."""
         self.steps = state["steps"]
         self._rise = state["rise"]
         self._bend = state["bend"]
@@ -93,12 +93,12 @@ def steps_that_fit(
     since: tuple[int, float] = (0, 0.0),
     most: int | None = None,
 ) -> int | None:
-    """The steps in all that fit into the seconds allowed; None where those planned nearly do.
+    """The total steps that fit into the allowed seconds; None if the planned ones nearly do.
 
-    `step` steps took `seconds`. The pace is that since the mark `since` = (step, seconds): set
-    behind the first steps, it leaves out what happens once, such as compilation, which counts as
-    time spent but says nothing about the steps to come. The answer is never less than one more
-    step, and never above `most`.
+    `step` steps took `seconds`. The pace is measured since `since` = (step, seconds): set after the
+    first steps, it excludes one-time costs such as compilation, which count as time spent but say
+    nothing about the steps to come. The answer is never less than one more step, and never above
+    `most`.
     """
     steps_timed, seconds_timed = step - since[0], seconds - since[1]
     if steps_timed <= 0 or seconds_timed <= 0:
