@@ -40,7 +40,7 @@ from tasklm.tasks.baselines.linear import TOLERANCE, USUAL, Trainer, choose_clas
 from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.option_words import MEASURES, Evidence, best_window, stem_weights
 from tasklm.tasks.baselines.wide import EDGE, Wide, labels_by, outputs_of
-from tasklm.tasks.baselines.wide_fitting import FOLDS, _folds, _OptionTrainer, fit_classes
+from tasklm.tasks.baselines.wide_fitting import FOLDS, _OptionTrainer, fit_classes, folds_of
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
@@ -179,7 +179,7 @@ def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
     assert (fitted.wide.outputs(train).argmax(1) == labels).mean() > (
         fitted.train.argmax(1) == labels
     ).mean() + 0.1
-    held = _folds(len(train))[0]
+    held = folds_of(len(train))[0]
     rest = [row for row in range(len(train)) if row not in held]
     part = Trainer(
         [train[row] for row in rest],
@@ -196,10 +196,10 @@ def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
 
 
 def test_folds_part_all_rows_once_and_always_alike() -> None:
-    parts = _folds(23)
+    parts = folds_of(23)
     assert len(parts) == FOLDS and sorted(np.concatenate(parts).tolist()) == list(range(23))
-    assert all(np.array_equal(one, again) for one, again in zip(parts, _folds(23), strict=True))
-    assert len(_folds(3)) == 3
+    assert all(np.array_equal(one, again) for one, again in zip(parts, folds_of(23), strict=True))
+    assert len(folds_of(3)) == 3
 
 
 def test_outputs_are_never_infinite() -> None:

@@ -309,7 +309,7 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
 
 def require_width(wide: Wide | None, head: nn.Module) -> None:
     """Raises ValueError where a wide part has other outputs than the head that it is added to."""
-    if wide is not None and (not isinstance(head, OutHead) or head.out.out_features != wide.width):
+    if wide is not None and (not isinstance(head, OutHead) or head.wide_width != wide.width):
         raise ValueError(f"the wide part has {wide.width} outputs, which the head has not")
 
 

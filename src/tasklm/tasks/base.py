@@ -61,8 +61,30 @@ class Unit:
     # column where the second text begins, for encoders that tell segments apart; 0: one text
     second: int = 0
     example: int = 0  # number of its example
-    # (answers, outputs): what the model's wide part adds to the head's outputs
+    # (answers, outputs): what the model's wide part says
     wide: NDArray[np.float32] | None = None
+
+    @property
+    def wide_shape(self) -> tuple[int, int]:
+        """The shape of what the wide part adds; (0, 0) where there is none."""
+        if self.wide is None:
+            return 0, 0
+        answers, outputs = self.wide.shape
+        return answers, outputs
+
+    def added(self) -> NDArray[np.float32] | None:
+        """What the wide part adds to the head's outputs, (answers, outputs)."""
+        return self.wide
+
+    @classmethod
+    def share_out(cls, units: Sequence[Unit], wide: NDArray[Any]) -> None:
+        """Gives each unit what a wide part says of it: an answer, or one for each place."""
+        counts = [1] * len(units)
+        if len(wide) != len(units):
+            counts = [len(unit.places) for unit in units]
+        assert sum(counts) == len(wide)
+        for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
+            unit.wide = wide[end - count : end]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class EncodedExamples:
         self.most_places = max(counts)
         self.few_places = len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
-        shapes = [unit.wide.shape for unit in units if unit.wide is not None]
+        shapes = [unit.wide_shape for unit in units]
         self.wide = max((outputs for _, outputs in shapes), default=0)  # outputs of a wide part …
         self.wide_places = any(answers > 1 for answers, _ in shapes)  # … for each place
 
@@ -68,13 +68,8 @@ class EncodedExamples:
     ) -> EncodedExamples:
         """Examples as their task encodes them, with what a model's wide part, if any, says."""
         units = task.encode(examples, vocabulary, length)
-        if wide is not None:
-            counts = [1] * len(units)
-            if len(wide) != len(units):
-                counts = [len(unit.places) for unit in units]
-            assert sum(counts) == len(wide)  # an answer for each unit, or for each of its places
-            for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
-                unit.wide = wide[end - count : end]
+        if wide is not None and units:
+            units[0].share_out(units, wide)
         return cls(examples, units, vocabulary, length, task.together)
 
     def __len__(self) -> int:
@@ -117,8 +112,9 @@ class EncodedExamples:
         if self.wide:
             added = np.zeros((len(units), places if self.wide_places else 1, self.wide), np.float32)
             for row, unit in enumerate(units):
-                if unit.wide is not None:
-                    added[row, : len(unit.wide)] = unit.wide
+                own = unit.added()
+                if own is not None:
+                    added[row, : len(own)] = own
             wide = torch.from_numpy(added)
         segments = None
         if self.pairs:
@@ -185,9 +181,10 @@ class EncodedExamples:
         for unit, row in zip(units, where, strict=True):
             start = filled[row]
             here = slice(start, start + len(unit.tokens))
-            if unit.wide is not None:
+            own = unit.added()
+            if own is not None:
                 answer = places_in[row] if self.wide_places else pieces_in[row]
-                added[row, answer : answer + len(unit.wide)] = unit.wide
+                added[row, answer : answer + len(own)] = own
             pieces_in[row] += 1
             ids[row, here] = unit.tokens
             pieces[row, here] = pieces_in[row]
