@@ -71,6 +71,8 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
             )
             for words in sentences
         ]
+    if kind == "span":
+        return [asking_for_a_number(draw, row.text.split()) for row in rows]
     examples = []
     for row in rows:
         words = row.text.split()
@@ -82,6 +84,19 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
         texts = (row.text, "which word ?", *options)
         examples.append(Example(texts, options.index(right), options=tuple(options)))
     return examples
+
+
+def asking_for_a_number(draw: random.Random, words: list[str]) -> Example:
+    """A question whose answer is the number after a word that it names; sometimes there is none."""
+    named = draw.sample(sorted(set(words)), 2)
+    pairs = [f"{word} has {draw.randrange(10, 99)} ." for word in named]
+    answer = pairs[0].split()[2]
+    if draw.random() < 0.2:
+        return Example((f"how many has {named[0]} ?", f"{' '.join(words)} . {pairs[1]}"), [])
+    draw.shuffle(pairs)
+    text = f"{' '.join(words)} . {' '.join(pairs)}"
+    begin = text.index(f"{named[0]} has {answer}") + len(f"{named[0]} has ")
+    return Example((f"how many has {named[0]} ?", text), [(answer, begin)])
 
 
 def task_of(kind: str, train: Sequence[Example]) -> Task:
@@ -129,7 +144,7 @@ def test_scores_by_itself_are_those_of_ridge_regression_within_the_range_of_trai
     np.testing.assert_allclose(answered, np.clip(scores, 2 * EDGE, 2 - 2 * EDGE), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["multilabel", "regress", "choice"])
+@pytest.mark.parametrize("kind", ["multilabel", "regress", "choice", "span"])
 def test_a_single_training_example_is_no_obstacle(kind: str) -> None:
     train = labelled(kind, 1, 1)
     fitted = task_of(kind, train).fit_wide(train, train, task_of(kind, train).metrics[0])
@@ -210,7 +225,7 @@ def test_outputs_are_never_infinite() -> None:
     np.testing.assert_allclose(share, 0.3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
 def test_it_is_saved_and_read_again(kind: str, tmp_path: Path) -> None:
     train, others = labelled(kind, 60, 1), labelled(kind, 20, 4)
     task = task_of(kind, train)
@@ -374,7 +389,7 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     )
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
 def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabulary) -> None:
     task, train, wide, model = with_network(kind, vocabulary)
     machine = set_up(Hardware(device="cpu", precision="fp32"))
@@ -423,8 +438,9 @@ def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not
     examples = encoded_with(wide, task, train, vocabulary, 32)
     silent = [np.zeros((len(unit.places), wide.width)) for unit in examples.units]
     for rows, unit in zip(silent, examples.units, strict=True):
-        if unit.wide is not None:
-            rows[-len(unit.wide) :] = unit.wide
+        added = unit.added()
+        if added is not None:
+            rows[-len(added) :] = added
     assert not best_share(task, examples, silent, 1.0).gains
     targets = torch.split(examples.targets()[0], [len(unit.places) for unit in examples.units])
     helped = []

@@ -48,7 +48,7 @@ Pair = tuple[Any, Any]
 
 
 class AnswerFeatures:
-    """Features of answers; `columns` are the hashed ones that train has more than once."""
+    """Features of answers; `columns` are the hashed ones that train has not rarely."""
 
     blocks = ("answers",)
 
@@ -61,26 +61,32 @@ class AnswerFeatures:
         self._column[columns] = np.arange(len(columns), dtype=np.int32)
 
     @classmethod
-    def fit(cls, train: Sequence[Example]) -> AnswerFeatures:
-        """The features of training examples: the weights of their words, what they ask for, and the
-        features that are not rare.
+    def fit(cls, train: Sequence[Example]) -> tuple[AnswerFeatures, Any]:
+        """The features of training examples and their matrix: the weights of words, what is asked
+        for, and the hashed features that are not rare.
         """
         weights, asking = stem_weights(train), asking_words(train)
         bare = cls(weights, asking, np.zeros(0, np.int32))
         counts = np.zeros(1 << BITS, np.int64)
-        for blocks in bare._hashed(train):
+        hashed = list(bare._hashed(train))
+        for *blocks, _ in hashed:
             for block in blocks:
                 counts += np.bincount(block.ravel(), minlength=1 << BITS)
-        common = np.argsort(-counts, kind="stable")[:MOST_FEATURES]
-        return cls(weights, asking, np.sort(common[counts[common] >= RARE]).astype(np.int32))
+        common = np.flatnonzero(counts >= RARE)
+        most = np.argsort(-counts[common], kind="stable")[:MOST_FEATURES]
+        columns = np.sort(common[most]).astype(np.int32)
+        features = cls(weights, asking, columns)
+        return features, features._stacked(hashed)
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """One matrix, with the rows of all examples."""
+        return {"answers": self._stacked(self._hashed(examples))}
+
+    def _stacked(self, hashed: Iterable[Sequence[Ints]]) -> Any:
         from scipy.sparse import csr_matrix, vstack
 
         empty = csr_matrix((0, len(self.columns)), dtype=np.float32)
-        each = [self._matrix(blocks) for blocks in self._hashed(examples)]
-        return {"answers": vstack([empty, *each], format="csr")}
+        return vstack([empty, *map(self._matrix, hashed)], format="csr")
 
     def units(self, examples: Sequence[Example]) -> list[Unit]:
         """A window without tokens for each example, whose places are words."""
@@ -123,7 +129,10 @@ class AnswerFeatures:
         column = np.concatenate([self._column[block.ravel()] for block in (none, lengths, words)])
         there = column >= 0
         shape = (rows, len(self.columns))
-        return csr_matrix((np.ones(there.sum(), np.float32), (row[there], column[there])), shape)
+        ones = np.ones(there.sum(), np.float32)
+        matrix = csr_matrix((ones, (row[there], column[there])), shape)
+        matrix.data[:] = 1.0  # where two features of a row have one hash
+        return matrix
 
     def save(self, folder: Path) -> None:
         """Writes answers.json and answers.safetensors."""
@@ -139,10 +148,11 @@ class AnswerFeatures:
         weights = {str(stem): float(weight) for stem, weight in about["weights"].items()}
         arrays = safetensors.numpy.load_file(require_regular(folder / "answers.safetensors"))
         columns = arrays["columns"]
-        in_order = columns.ndim == 1 and (np.diff(columns) > 0).all()
-        ends = columns[[0, -1]] if len(columns) else np.zeros(2, np.int32)
-        if columns.dtype != np.int32 or not in_order or ends[0] < 0 or ends[1] >= 1 << BITS:
+        if columns.dtype != np.int32 or columns.ndim != 1:
             raise ValueError("answers.safetensors does not hold the numbers of features")
+        bounded = np.concatenate([[-1], columns.astype(np.int64), [1 << BITS]])
+        if not (np.diff(bounded) > 0).all() or not np.isfinite(list(weights.values())).all():
+            raise ValueError("the features of answers are not in order, or not finite")
         return cls(weights, [str(word) for word in about["asking"]], columns)
 
 
@@ -215,13 +225,13 @@ def _of_words(batch: Batch, overlap: Overlap, asks: Sequence[Codes]) -> list[Pai
     return [*alone, *beside, *shared, *with_shape, *first, *with_asks]
 
 
-def _columns(pairs: Sequence[Pair], first: int) -> Ints:
+def _columns(pairs: Sequence[Pair], first: int) -> Any:
     """Hashes each pair of numbers with the number of its feature, (rows, features)."""
     hashed = [_mixed(first + number, *pair) for number, pair in enumerate(pairs)]
     return np.stack(hashed, axis=1)
 
 
-def _mixed(number: int, one: Any, other: Any) -> Ints:
+def _mixed(number: int, one: Any, other: Any) -> NDArray[np.int32]:
     """A well spread hash of a feature's number and two others, of BITS bits."""
     golden, second, third = _MULTIPLIERS
     with np.errstate(over="ignore"):
@@ -229,7 +239,7 @@ def _mixed(number: int, one: Any, other: Any) -> Ints:
         value ^= np.asarray(other).astype(np.uint64) + np.uint64(number) * second
         value = (value ^ (value >> np.uint64(29))) * third
         value ^= value >> np.uint64(32)
-    return (value & np.uint64((1 << BITS) - 1)).astype(np.int64)
+    return (value & np.uint64((1 << BITS) - 1)).astype(np.int32)
 
 
 def _beside(values: Codes, sentences: Ints, step: int) -> Codes:

@@ -6,6 +6,7 @@ answer has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,15 +37,17 @@ Rows = NDArray[np.int64]
 
 
 def fit_spans(train: Sequence[Example]) -> FittedWide | None:
-    """The wide part of a span task; None where no training question has an answer in reach."""
+    """The wide part of a span task; None where there is nothing to learn from."""
     size = sum(count_words(example.text) for example in train)
     places = np.array(evenly(range(len(train)), len(train) * MOST_WORDS // max(size, MOST_WORDS)))
     some = [train[place] for place in places]
     gold = gold_words(some)
     if not (gold[:, 0] >= 0).any():
         return None
-    features = AnswerFeatures.fit(some)
-    matrix, counts = features.parts(some)["answers"], answer_rows(some)
+    features, matrix = AnswerFeatures.fit(some)
+    if not len(features.columns):
+        return None
+    counts = answer_rows(some)
     firsts = np.cumsum([0, *counts])
 
     def rows_of(examples: Rows) -> Rows:
@@ -144,53 +147,52 @@ def _pass(
     order: Rows,
     longest: int,
 ) -> None:
-    """Goes over examples in an order, and moves the weights of each one's features."""
+    """Goes over examples in an order, and moves the weights of each one's features. Plain loops:
+    whole arrays would take far longer to compile.
+    """
     for example in order:
-        top = firsts[example]
+        top, own = firsts[example], 1 + longest  # rows: of the example, and there of its words
         rows = firsts[example + 1] - top
-        own = 1 + longest  # the row of the first word
         words = rows - own
         points, errors = np.zeros((rows, 3)), np.zeros((rows + 1, 3))
         for row in range(rows):
             for entry in range(ends[top + row], ends[top + row + 1]):
                 for sort in range(3):
                     points[row, sort] += weights[columns[entry], sort]
-        odds = np.full((words, longest), -np.inf)
+        odds, highest = np.zeros((words, longest)), points[0, 0]
         for first in range(words):
             inside = 0.0
             for more in range(min(longest, words - first)):
                 last = own + first + more
                 inside += points[last, 2]
-                whole = points[own + first, 0] + points[last, 1] + inside
-                odds[first, more] = whole + points[1 + more, 0]
-        highest = points[0, 0]
-        if words:
-            highest = max(highest, odds.max())
-        odds = np.exp(odds - highest)
-        none = np.exp(points[0, 0] - highest)
-        total = none + odds.sum()
-        odds /= total
-        errors[0, 0] = none / total
-        if gold[example, 0] < 0:
-            errors[0, 0] -= 1.0
-        else:
-            odds[gold[example, 0], gold[example, 1] - gold[example, 0]] -= 1.0
+                whole = points[own + first, 0] + points[last, 1] + inside + points[1 + more, 0]
+                odds[first, more] = whole
+                highest = max(highest, whole)
+        none = total = math.exp(points[0, 0] - highest)
         for first in range(words):
             for more in range(min(longest, words - first)):
-                share = odds[first, more]
+                odds[first, more] = math.exp(odds[first, more] - highest)
+                total += odds[first, more]
+        begin, end = gold[example]
+        if begin >= 0:
+            odds[begin, end - begin] -= total
+        errors[0, 0] = none / total - (begin < 0)
+        for first in range(words):
+            for more in range(min(longest, words - first)):
+                share = odds[first, more] / total
                 errors[1 + more, 0] += share
                 errors[own + first, 0] += share
                 errors[own + first + more, 1] += share
                 errors[own + first, 2] += share  # as differences: all words of the answer
                 errors[own + first + more + 1, 2] -= share
-        for row in range(own + 1, rows):
-            errors[row, 2] += errors[row - 1, 2]
         for row in range(rows):
-            if np.abs(errors[row]).max() < TINY:
+            if row > own:
+                errors[row, 2] += errors[row - 1, 2]
+            if max(abs(errors[row, 0]), abs(errors[row, 1]), abs(errors[row, 2])) < TINY:
                 continue
             for entry in range(ends[top + row], ends[top + row + 1]):
                 column = columns[entry]
                 for sort in range(3):
                     squares[column, sort] += errors[row, sort] ** 2
-                    step = errors[row, sort] / np.sqrt(squares[column, sort])
+                    step = errors[row, sort] / math.sqrt(squares[column, sort])
                     weights[column, sort] -= RATE * step

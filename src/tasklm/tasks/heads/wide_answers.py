@@ -13,16 +13,21 @@ word ends has the probability that the answer ends there.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.compiling import compiled_when_called
 from tasklm.tasks.base import Floats
-from tasklm.tasks.heads.answer_search import AXES, BEAM, OF_NETWORK, OUTPUTS
+from tasklm.tasks.heads.answer_search import OF_NETWORK, OUTPUTS
 
 LONGEST = 20  # words of an answer
 BEFORE = 1 + LONGEST  # rows of an example before those of its words
 POINTS = 3  # of a word: as the first one, as the last one, as one of an answer
-FLOOR = -12.0  # logarithm of the least probability
+FLOOR = -12.0
+LEAST = math.exp(FLOOR)  # probability of an answer
 Bounds = NDArray[np.int32]
 
 
@@ -49,29 +54,8 @@ def wide_outputs(rows: Floats, words: Bounds, spans: Bounds) -> NDArray[np.float
 
     Place 0, [CLS], has the probability of no answer, or of one that begins elsewhere.
     """
-    none, logs = answer_logs(rows)
-    starts = _sums(logs, 1)
-    begins, ends = _places(words, spans)
     outputs = np.zeros((len(spans), OUTPUTS), np.float32)
-    outputs[:, 0] = FLOOR
-    inside = np.flatnonzero(begins)
-    outputs[begins[inside], 0] = np.maximum(starts[inside], FLOOR)
-    elsewhere = np.exp(np.delete(starts, inside)).sum()
-    outputs[0, 0] = max(FLOOR, np.log(np.exp(none) + elsewhere + 1e-300))
-    best = inside[np.argsort(-starts[inside], kind="stable")[:BEAM]]  # words
-    axes = np.full(len(spans), AXES - 1)
-    axes[0], axes[begins[best]] = 0, 1 + np.arange(len(best))
-    outputs[np.arange(len(spans)), OF_NETWORK + axes] = 1.0
-    finish = np.full((len(spans), AXES), FLOOR)
-    finish[0, 0] = 0.0
-    rest, closed = AXES - 1, np.flatnonzero(ends)
-    finish[ends[closed], rest] = np.maximum(_of_ends(logs)[closed], FLOOR)
-    last = best[:, None] + np.arange(LONGEST)
-    there = ends[np.minimum(last, len(words) - 1)] * (last < len(words))
-    start, length = np.nonzero(there)
-    given = logs[best[start], length] - starts[best[start]]
-    finish[there[start, length], 1 + start] = np.maximum(given, FLOOR)
-    outputs[:, OF_NETWORK + AXES :] = finish
+    _spread(rows, *_places(words, spans), outputs, LONGEST, OF_NETWORK)
     return outputs
 
 
@@ -89,16 +73,51 @@ def _places(words: Bounds, spans: Bounds) -> tuple[NDArray[np.int64], NDArray[np
     return begins, ends
 
 
-def _sums(logs: Floats, axis: int) -> Floats:
-    """Logarithms of the sums of probabilities."""
-    highest = np.maximum(logs.max(axis, initial=-np.inf, keepdims=True), -1e30)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(logs - highest).sum(axis)) + highest.squeeze(axis))
-
-
-def _of_ends(logs: Floats) -> Floats:
-    """The logarithm of the probability that each word is an answer's last one."""
-    words = len(logs)
-    last = np.arange(words)[:, None] + np.arange(LONGEST)
-    sums = np.bincount(last.ravel(), np.exp(logs).ravel(), words + LONGEST)[:words]
-    return np.log(np.maximum(sums, 1e-300))
+@compiled_when_called
+def _spread(rows: Any, begins: Any, ends: Any, outputs: Any, longest: int, column: int) -> None:
+    """Fills outputs with the logarithms of probabilities; the wide part's vectors begin at
+    `column`. Plain loops: whole arrays would take far longer to compile.
+    """
+    words, axes = len(begins), (outputs.shape[1] - column) // 2
+    finish, own, rest = column + axes, 1 + longest, axes - 1
+    odds, starts, stops = np.zeros((words, longest)), np.zeros(words), np.zeros(words)
+    highest = rows[0, 0]
+    for first in range(words):
+        inside = 0.0
+        for more in range(min(longest, words - first)):
+            last = own + first + more
+            inside += rows[last, 2]
+            odds[first, more] = rows[own + first, 0] + rows[last, 1] + inside + rows[1 + more, 0]
+            highest = max(highest, odds[first, more])
+    none = total = math.exp(rows[0, 0] - highest)
+    for first in range(words):
+        for more in range(min(longest, words - first)):
+            odds[first, more] = math.exp(odds[first, more] - highest)
+            starts[first] += odds[first, more]
+            stops[first + more] += odds[first, more]
+        total += starts[first]
+        none += starts[first] * (begins[first] == 0)
+    for place in range(len(outputs)):
+        outputs[place, 0], outputs[place, column + rest] = FLOOR, 1.0
+        for axis in range(axes):
+            outputs[place, finish + axis] = FLOOR
+    outputs[0, 0] = math.log(max(LEAST, none / total))
+    outputs[0, column], outputs[0, column + rest], outputs[0, finish] = 1.0, 0.0, 0.0
+    for word in range(words):
+        if begins[word]:
+            outputs[begins[word], 0] = math.log(max(LEAST, starts[word] / total))
+        if ends[word]:
+            outputs[ends[word], finish + rest] = math.log(max(LEAST, stops[word] / total))
+    for axis in range(1, rest):
+        best, most = -1, 0.0
+        for first in range(words):
+            if begins[first] and starts[first] > most:
+                best, most = first, starts[first]
+        if best < 0:
+            break
+        outputs[begins[best], column + rest], outputs[begins[best], column + axis] = 0.0, 1.0
+        for more in range(min(longest, words - best)):
+            if ends[best + more]:
+                share = math.log(max(LEAST, odds[best, more] / most))
+                outputs[ends[best + more], finish + axis] = share
+        starts[best] = 0.0
