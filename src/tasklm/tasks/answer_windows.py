@@ -51,10 +51,10 @@ class Window(Unit):
         before: Window | None = None
         for unit in units:
             assert isinstance(unit, Window)
-            if before is None or before.text != unit.text:
-                unit.words = np.array(split_words(unit.text), np.int32).reshape(-1, 2)
-            else:
+            if before is not None and before.text == unit.text:
                 unit.words = before.words
+            elif not len(unit.words):
+                unit.words = np.array(split_words(unit.text), np.int32).reshape(-1, 2)
             if before is None or before.example != unit.example:
                 begin, end = end, end + BEFORE + len(unit.words)
             unit.wide, before = wide[begin:end], unit

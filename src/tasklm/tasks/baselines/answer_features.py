@@ -96,7 +96,9 @@ class AnswerFeatures:
             passage = read_passage(example.texts[1])
             spans = np.concatenate([none, passage.bounds])
             places = list(range(len(spans)))
-            units.append(Window([], places, None, 0, number, spans=spans, text=passage.text))
+            window = Window([], places, None, 0, number, spans=spans, text=passage.text)
+            window.words = passage.bounds
+            units.append(window)
         return units
 
     def _hashed(self, examples: Sequence[Example]) -> Iterable[tuple[Ints, ...]]:
