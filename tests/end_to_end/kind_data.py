@@ -261,7 +261,7 @@ CASES = [
         _questions,
         "SQuAD's layout: paragraphs with questions",
         ["answer_f1", "exact_match"],
-        ["majority", "best sentence"],
+        ["majority", "best sentence", "words in common + linear"],
         json.dumps({"question": "which number ?", "context": ASKED}),
         lambda rows: _changed(rows, answers=[{"text": "nowhere", "answer_start": 3}]),
         ("warning", "answers in train", "have an answer that is not in their text"),

@@ -130,6 +130,13 @@ def test_examples_of_a_quick_model_have_every_class(monkeypatch: pytest.MonkeyPa
     assert linear_part._quick_examples(train[:15]) == train[:15]
 
 
+def test_labels_that_are_lists_have_no_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_part, "MANY_WORDS", 30)
+    monkeypatch.setattr(linear_part, "QUICK_WORDS", 20)
+    train = [Example(("who ?", "two words"), [("two", 0)]) for _ in range(100)]
+    assert 0 < len(linear_part._quick_examples(train)) < 20
+
+
 def test_an_export_predicts_what_the_model_predicts_and_says_what_it_leaves_out(
     done: tuple[Path, Scores], tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from tasklm.tasks.baselines.linear import TOLERANCE, USUAL, Trainer, choose_clas
 from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.option_words import MEASURES, Evidence, best_window, stem_weights
 from tasklm.tasks.baselines.wide import EDGE, Wide, labels_by, outputs_of
-from tasklm.tasks.baselines.wide_fitting import FOLDS, _folds, _OptionTrainer, fit_classes
+from tasklm.tasks.baselines.wide_fitting import FOLDS, _OptionTrainer, fit_classes, folds_of
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
@@ -75,7 +75,7 @@ def test_scores_by_itself_are_those_of_ridge_regression_within_the_range_of_trai
     np.testing.assert_allclose(answered, np.clip(scores, 2 * EDGE, 2 - 2 * EDGE), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["multilabel", "regress", "choice"])
+@pytest.mark.parametrize("kind", ["multilabel", "regress", "choice", "span"])
 def test_a_single_training_example_is_no_obstacle(kind: str) -> None:
     train = labelled(kind, 1, 1)
     fitted = task_of(kind, train).fit_wide(train, train, task_of(kind, train).metrics[0])
@@ -125,7 +125,7 @@ def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
     assert (fitted.wide.outputs(train).argmax(1) == labels).mean() > (
         fitted.train.argmax(1) == labels
     ).mean() + 0.1
-    held = _folds(len(train))[0]
+    held = folds_of(len(train))[0]
     rest = [row for row in range(len(train)) if row not in held]
     part = Trainer(
         [train[row] for row in rest],
@@ -142,10 +142,10 @@ def test_train_is_judged_by_models_that_have_not_seen_it() -> None:
 
 
 def test_folds_part_all_rows_once_and_always_alike() -> None:
-    parts = _folds(23)
+    parts = folds_of(23)
     assert len(parts) == FOLDS and sorted(np.concatenate(parts).tolist()) == list(range(23))
-    assert all(np.array_equal(one, again) for one, again in zip(parts, _folds(23), strict=True))
-    assert len(_folds(3)) == 3
+    assert all(np.array_equal(one, again) for one, again in zip(parts, folds_of(23), strict=True))
+    assert len(folds_of(3)) == 3
 
 
 def test_outputs_are_never_infinite() -> None:
@@ -156,7 +156,7 @@ def test_outputs_are_never_infinite() -> None:
     np.testing.assert_allclose(share, 0.3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
 def test_it_is_saved_and_read_again(kind: str, tmp_path: Path) -> None:
     train, others = labelled(kind, 60, 1), labelled(kind, 20, 4)
     task = task_of(kind, train)

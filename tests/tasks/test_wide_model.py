@@ -96,7 +96,7 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     )
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag"])
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
 def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabulary) -> None:
     task, train, wide, model = with_network(kind, vocabulary)
     machine = set_up(Hardware(device="cpu", precision="fp32"))
@@ -145,8 +145,9 @@ def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not
     examples = encoded_with(wide, task, train, vocabulary, 32)
     silent = [np.zeros((len(unit.places), wide.width)) for unit in examples.units]
     for rows, unit in zip(silent, examples.units, strict=True):
-        if unit.wide is not None:
-            rows[-len(unit.wide) :] = unit.wide
+        added = unit.added()
+        if added is not None:
+            rows[-len(added) :] = added
     assert not best_share(task, examples, silent, 1.0).gains
     targets = torch.split(examples.targets()[0], [len(unit.places) for unit in examples.units])
     helped = []

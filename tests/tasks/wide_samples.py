@@ -32,6 +32,8 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
             )
             for words in sentences
         ]
+    if kind == "span":
+        return [asking_for_a_number(draw, row.text.split()) for row in rows]
     examples = []
     for row in rows:
         words = row.text.split()
@@ -43,6 +45,19 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
         texts = (row.text, "which word ?", *options)
         examples.append(Example(texts, options.index(right), options=tuple(options)))
     return examples
+
+
+def asking_for_a_number(draw: random.Random, words: list[str]) -> Example:
+    """A question whose answer is the number after a word that it names; sometimes there is none."""
+    named = draw.sample(sorted(set(words)), 2)
+    pairs = [f"{word} has {draw.randrange(10, 99)} ." for word in named]
+    answer = pairs[0].split()[2]
+    if draw.random() < 0.2:
+        return Example((f"how many has {named[0]} ?", f"{' '.join(words)} . {pairs[1]}"), [])
+    draw.shuffle(pairs)
+    text = f"{' '.join(words)} . {' '.join(pairs)}"
+    begin = text.index(f"{named[0]} has {answer}") + len(f"{named[0]} has ")
+    return Example((f"how many has {named[0]} ?", text), [(answer, begin)])
 
 
 def task_of(kind: str, train: Sequence[Example]) -> Task:

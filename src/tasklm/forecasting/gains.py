@@ -99,14 +99,16 @@ def _centre(runs: Sequence[Recorded], values: Sequence[float], form: str) -> flo
 
 
 def form_of(examples: Sequence[Example]) -> str:
-    """The form of a task's texts: words of sentences, options, pairs, documents or sentences."""
+    """The form of a task's texts: words of sentences, options, pairs, answers in texts, documents
+    or sentences.
+    """
     first = examples[0]
     if first.words:
         return "words"
     if first.options:
         return "options"
     if len(first.texts) > 1:
-        return "pairs"
+        return "answers" if isinstance(first.label, list) else "pairs"
     middle = float(np.median([count_words(example.text) for example in examples]))
     return "documents" if middle > LONG else "sentences"
 

@@ -309,7 +309,7 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
 
 def require_width(wide: Wide | None, head: nn.Module) -> None:
     """Raises ValueError if a wide part's outputs do not match those of its head."""
-    if wide is not None and (not isinstance(head, OutHead) or head.out.out_features != wide.width):
+    if wide is not None and (not isinstance(head, OutHead) or head.wide_width != wide.width):
         raise ValueError(f"the wide part has {wide.width} outputs, which does not match the head")
 
 

@@ -150,7 +150,7 @@ def _quick_examples(examples: Sequence[Example]) -> list[Example]:
         return list(examples)
     some = evenly(examples, len(examples) * QUICK_WORDS // size)
     classes = {one.label: one for one in examples if isinstance(one.label, str)}
-    missing = classes.keys() - {example.label for example in some}
+    missing = classes.keys() - {one.label for one in some if isinstance(one.label, str)}
     return [*some, *(classes[label] for label in sorted(missing))]
 
 

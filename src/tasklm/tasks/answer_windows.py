@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.tasks.base import NONE, Unit
+from tasklm.tasks.heads.answer_search import OUTPUTS
+from tasklm.tasks.heads.wide_answers import BEFORE, wide_outputs
 from tasklm.tasks.readers.squad import MISSING, Gold, first_place, place_of
+from tasklm.tasks.readers.word_rows import split_words
 
 # (places, 2): the characters that each place stands for, in the text as given
 Spans = NDArray[np.int32]
@@ -16,9 +21,44 @@ Spans = NDArray[np.int32]
 
 @dataclass
 class Window(Unit):
-    """A unit that knows which characters of the text its places stand for; [CLS] has none."""
+    """A unit that knows which characters of the text its places stand for; [CLS] has none.
+
+    Its `wide` is what a wide part says of the words of the whole text, which `added` turns into
+    outputs for the places: these are many, and most of them 0.
+    """
 
     spans: Spans = field(default_factory=lambda: np.zeros((0, 2), np.int32))
+    text: str = ""
+    words: Spans = field(default_factory=lambda: np.zeros((0, 2), np.int32))  # of the text
+
+    @property
+    def wide_shape(self) -> tuple[int, int]:
+        """The shape of what the wide part adds; (0, 0) where there is none."""
+        if self.wide is None:
+            return 0, 0
+        return len(self.places), OUTPUTS
+
+    def added(self) -> NDArray[np.float32] | None:
+        """What the wide part adds to the head's outputs, (places, outputs)."""
+        if self.wide is None:
+            return None
+        return wide_outputs(np.asarray(self.wide, np.float64), self.words, self.spans)
+
+    @classmethod
+    def share_out(cls, units: Sequence[Unit], wide: NDArray[Any]) -> None:
+        """Gives each window what a wide part says of its example's text."""
+        begin = end = 0
+        before: Window | None = None
+        for unit in units:
+            assert isinstance(unit, Window)
+            if before is not None and before.text == unit.text:
+                unit.words = before.words
+            elif not len(unit.words):
+                unit.words = np.array(split_words(unit.text), np.int32).reshape(-1, 2)
+            if before is None or before.example != unit.example:
+                begin, end = end, end + BEFORE + len(unit.words)
+            unit.wide, before = wide[begin:end], unit
+        assert end == len(wide)
 
 
 def window_starts(tokens: int, room: int, shared: int) -> list[int]:

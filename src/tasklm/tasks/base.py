@@ -61,9 +61,33 @@ class Unit:
     # column where the second text begins, for encoders with segments; 0: one text
     second: int = 0
     example: int = 0  # number of its example
-    # (answers, outputs): what the model's wide part adds to the head's outputs
+    # (answers, outputs): what the model's wide part says
     wide: NDArray[np.float32] | None = None
     taught: NDArray[np.float32] | None = None  # (answers, outputs): what teachers say, as logits
+
+    @property
+    def wide_shape(self) -> tuple[int, int]:
+        """The shape of what the wide part adds; (0, 0) if there is none."""
+        return (0, 0) if self.wide is None else (self.wide.shape[0], self.wide.shape[1])
+
+    def added(self) -> NDArray[np.float32] | None:
+        """What the wide part adds to the head's outputs, (answers, outputs)."""
+        return self.wide
+
+    @classmethod
+    def share_out(cls, units: Sequence[Unit], wide: NDArray[Any]) -> None:
+        """Gives each unit the outputs of a wide part for it."""
+        for unit, outputs in zip(units, split_by_unit(units, wide), strict=True):
+            unit.wide = outputs
+
+
+def split_by_unit(units: Sequence[Unit], outputs: NDArray[Any]) -> list[NDArray[Any]]:
+    """The outputs (answers, …) of each unit: one answer, or one for each of its places."""
+    counts = [1] * len(units)
+    if len(outputs) != len(units):
+        counts = [len(unit.places) for unit in units]
+    assert sum(counts) == len(outputs)
+    return np.split(outputs, np.cumsum(counts)[:-1])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ as in "XLNet" (arXiv 1906.08237) and "ELECTRA" (arXiv 2003.10555). The end's sco
 two short vectors, so that the head outputs one row of numbers per position:
 
     start | bias | begin (32) | finish (32)        end(e | s) = finish(e) · begin(s) / √32 + bias(e)
+
+Two more vectors, of which the network knows nothing, are those of the wide part: their product is
+added to the end's score.
 """
 
 from __future__ import annotations
@@ -29,18 +32,27 @@ from tasklm.tasks.answer_windows import (
     window_starts,
     window_targets,
 )
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.baselines.answer_fitting import fit_spans
 from tasklm.tasks.baselines.best_sentence import best_sentence, sentences, word_weights
+from tasklm.tasks.baselines.wide import Wide, labels_by
+from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads.answer_search import RANK, Kept, best_answers, best_threshold
-from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.heads.answer_head import AnswerHead
+from tasklm.tasks.heads.answer_search import (
+    AXES,
+    BEAM,
+    OF_NETWORK,
+    RANK,
+    Kept,
+    best_answers,
+    best_threshold,
+)
 from tasklm.tasks.metrics import answer_metric
 from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.squad import Gold, first_place, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
 
-# starts examined, and candidates kept, per window; as in ELECTRA's program for SQuAD
-BEAM = 20
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
 FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: beyond it, an error
 _HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
@@ -173,14 +185,16 @@ class Span:
                 row = [tokeniser.cls, *question, tokeniser.sep, *window, tokeniser.sep]
                 places = [0, *range(second, second + len(window))]
                 of_row = np.concatenate([np.zeros((1, 2), np.int32), spans[begin : begin + room]])
-                units.append(Window(row, places, targets, second, number, spans=of_row))
+                units.append(
+                    Window(row, places, targets, second, number, spans=of_row, text=context)
+                )
         return units
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A fresh head; it gives for each place a start score, an end bias, and vectors of RANK
         numbers for start and end.
         """
-        return TokenHead(width, 2 + 2 * RANK, dropout)
+        return AnswerHead(width, dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The sum over rows of the cross-entropies of the gold start, and of the gold end given the
@@ -192,7 +206,11 @@ class Span:
         # sums of products, not matrix products: autocast leaves these in fp32
         of_starts = starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]
         begin = of_starts.sum(-2, keepdim=True)  # that of the gold start
-        end_scores = (outputs[..., 2 + RANK :] * begin).sum(-1) / math.sqrt(RANK) + outputs[..., 1]
+        finish = outputs[..., 2 + RANK : OF_NETWORK]
+        end_scores = (finish * begin).sum(-1) / math.sqrt(RANK) + outputs[..., 1]
+        begins = outputs[..., OF_NETWORK : OF_NETWORK + AXES]
+        axis = (starts.unsqueeze(-1) * begins).sum(-2, keepdim=True)
+        end_scores = end_scores + (outputs[..., OF_NETWORK + AXES :] * axis).sum(-1)
         start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
         end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
         return -(starts * start_logs).sum() - (ends * end_logs).sum()
@@ -272,14 +290,14 @@ class Span:
         train: Sequence[Example],
         held: Mapping[str, Sequence[Example]],
         metric: str,
-        wide: Any = None,
-    ) -> dict[str, dict[str, list[str]]]:
-        """Two baselines: the sentence that shares most with the question, and "majority": no answer
-        if most have none, else the first sentence.
+        wide: Wide | None = None,
+    ) -> dict[str, dict[str, list[Label]]]:
+        """Three baselines: the sentence that shares most with the question, "majority" (no answer
+        if most have none, else the first sentence), and the linear model of the wide part.
         """
         weights = word_weights(train)
         silent = sum(not example.label for example in train) * 2 > len(train)
-        return {
+        predictions: dict[str, dict[str, list[Label]]] = {
             "majority": {
                 name: ["" if silent else next(sentences(example.texts[1]), "") for example in part]
                 for name, part in held.items()
@@ -289,12 +307,15 @@ class Span:
                 for name, part in held.items()
             },
         }
+        if wide is not None:
+            predictions["words in common + linear"] = labels_by(wide, self, held)
+        return predictions
 
     def fit_wide(
         self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
-    ) -> None:
-        """None: this kind has no wide part."""
-        return
+    ) -> FittedWide | None:
+        """Fits a linear model of the words of answers and of what they share with the question."""
+        return fit_spans(train)
 
     def _best(
         self, example: Example, windows: Sequence[tuple[Window, Kept]]

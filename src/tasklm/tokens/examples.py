@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasklm.tasks.base import NONE, Task, Unit
+from tasklm.tasks.base import NONE, Task, Unit, split_by_unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tokens.batches import TokenBatch, padded_rows
@@ -33,8 +33,11 @@ class Beside:
     @classmethod
     def of(cls, name: str, units: Sequence[Unit]) -> Beside:
         """The numbers that a field of some units has."""
-        arrays = [getattr(unit, name) for unit in units]
-        shapes = [array.shape for array in arrays if array is not None]
+        if name == "wide":
+            shapes = [unit.wide_shape for unit in units]
+        else:
+            arrays = [unit.taught for unit in units]
+            shapes = [(len(array), array.shape[1]) for array in arrays if array is not None]
         outputs = max((outputs for _, outputs in shapes), default=0)
         return cls(name, outputs, any(answers > 1 for answers, _ in shapes))
 
@@ -44,7 +47,7 @@ class Beside:
 
     def put(self, room: NDArray[np.float32], unit: Unit, row: int, place: int, number: int) -> None:
         """Puts the numbers of a unit where its first place, or the unit, stands in its row."""
-        array = getattr(unit, self.name)
+        array = unit.added() if self.name == "wide" else unit.taught
         if array is not None:
             first = place if self.of_places else number
             room[row, first : first + len(array)] = array
@@ -97,15 +100,11 @@ class EncodedExamples:
     ) -> EncodedExamples:
         """Examples as their task encodes them, with outputs of a wide part and teachers, if any."""
         units = task.encode(examples, vocabulary, length)
-        for name, numbers in (("wide", wide), ("taught", taught)):
-            if numbers is None:
-                continue
-            counts = [1] * len(units)
-            if len(numbers) != len(units):
-                counts = [len(unit.places) for unit in units]
-            assert sum(counts) == len(numbers)  # an answer for each unit, or for each of its places
-            for unit, count, end in zip(units, counts, np.cumsum(counts), strict=True):
-                setattr(unit, name, numbers[end - count : end])
+        if wide is not None and units:
+            units[0].share_out(units, wide)
+        if taught is not None:
+            for unit, logits in zip(units, split_by_unit(units, taught), strict=True):
+                unit.taught = logits
         return cls(examples, units, vocabulary, length, task.together)
 
     def __len__(self) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from tasklm.tasks.base import Floats, Task
+from tasklm.tasks.base import NONE, Floats, Task, Unit
 from tasklm.tokens.examples import EncodedExamples
 
 SHARES = (0.25, 0.5, 0.75, 1.0)  # what was learnt from little text counts less
@@ -37,20 +38,41 @@ def best_share(
     more stable than a score: among many epochs and shares, a score on few examples would pick lucky
     ones.
     """
-    both, wide = np.concatenate(outputs), np.zeros_like(np.concatenate(outputs))
-    ends = np.cumsum([len(own) for own in outputs])
-    for unit, end in zip(examples.units, ends, strict=True):
-        if unit.wide is not None:
-            wide[end - len(unit.wide) : end] = unit.wide
-    targets = examples.targets()
+    sizes = [len(own) for own in outputs]
+    ends = np.cumsum(sizes)
     cuts = _cuts(ends, task.together)
-    mixed = {share: share * both + (1 - share) * scale * wide for share in SHARES}
-    losses = {share: _losses(task, mix, targets, cuts) for share, mix in mixed.items()}
-    best = min(reversed(SHARES), key=lambda share: losses[share].sum())
+    targets = examples.targets()
+    losses: list[list[float]] = []  # of each part: those of the shares, then the wide part's
+    for begin, end in zip([0, *cuts[:-1]], cuts, strict=True):
+        first, last = np.searchsorted(ends, [begin, end - 1], side="right")
+        inside = slice(first, last + 1)
+        units, own = examples.units[inside], outputs[inside]
+        both = np.concatenate(own)
+        wide = np.concatenate([_added(*pair) for pair in zip(units, own, strict=True)])
+        tried = [*(_mixed(both, scale * wide, share) for share in SHARES), wide]
+        losses.append([_loss(task, mix, targets[0, begin:end], sizes[inside]) for mix in tried])
+    summed = np.array(losses)
+    best = max(range(len(SHARES)), key=lambda number: (-summed[:, number].sum(), number))
+    share = SHARES[best]
     count = max(1, task.count(targets))
-    gains = _is_sure(_losses(task, wide, targets, cuts) - losses[best])
-    predictions = [task.keep(own) for own in np.split(mixed[best], ends[:-1])]
-    return Mixed(best, float(losses[best].sum()) / count, gains, predictions)
+    gains = _is_sure(summed[:, -1] - summed[:, best])
+    predictions = [
+        task.keep(_mixed(own, scale * _added(unit, own), share))
+        for unit, own in zip(examples.units, outputs, strict=True)
+    ]
+    return Mixed(share, float(summed[:, best].sum()) / count, gains, predictions)
+
+
+def _added(unit: Unit, outputs: Floats) -> Floats:
+    """What the wide part adds to the outputs of a unit."""
+    wide, own = np.zeros_like(outputs), unit.added()
+    if own is not None:
+        wide[-len(own) :] = own
+    return wide
+
+
+def _mixed(both: Floats, wide: Floats, share: float) -> Floats:
+    return share * both + (1 - share) * wide
 
 
 def _cuts(ends: Floats, together: int) -> list[int]:
@@ -63,15 +85,16 @@ def _cuts(ends: Floats, together: int) -> list[int]:
     return [int(groups[number - 1]) for number in wanted]
 
 
-def _losses(task: Task, outputs: Floats, targets: Tensor, cuts: Sequence[int]) -> Floats:
-    """The summed loss of each part."""
-    values, starts = torch.from_numpy(outputs).double()[None], [0, *cuts[:-1]]
-    return np.array(
-        [
-            float(task.loss(values[:, a:b], targets[:, a:b]))
-            for a, b in zip(starts, cuts, strict=True)
-        ]
-    )
+def _loss(task: Task, outputs: Floats, targets: Tensor, sizes: Sequence[int]) -> float:
+    """The summed loss of units with so many places each, laid end to end or one a row."""
+    values = torch.from_numpy(outputs).double()
+    if task.packs:
+        return float(task.loss(values[None], targets[None]))
+    rows = [
+        pad_sequence(list(torch.split(one, list(sizes))), batch_first=True, padding_value=NONE)
+        for one in (values, targets)
+    ]
+    return float(task.loss(*rows))
 
 
 def _is_sure(gains: Floats) -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tasklm.storage.files import write_bytes, write_text
 from tasklm.storage.safe_reading import require_regular
 from tasklm.tasks.base import Floats, Label, Task, Unit
+from tasklm.tasks.baselines.answer_features import AnswerFeatures
 from tasklm.tasks.baselines.featuriser import Featuriser
 from tasklm.tasks.baselines.linear import AT_ONCE, Linear
 from tasklm.tasks.baselines.option_features import OptionFeatures
@@ -31,11 +32,14 @@ from tasklm.tasks.saved import of_format
 FORMAT = 1
 FOLDER = "wide"  # in that of a model
 LARGEST = 5.0  # of a linear model's decisions: larger ones are no more certain
+LARGEST_POINTS = 50.0  # of answers, which are compared with one another
 EDGE = 0.01  # scores closer to the ends of their range would have unbounded outputs
-FORMS = ("classes", "labels", "score", "options", "tags")  # kinds of outputs
-_SORTS: dict[str, type[OptionFeatures] | type[WordFeatures]] = {
+FORMS = ("classes", "labels", "score", "options", "tags", "answers")  # kinds of outputs
+Features = Featuriser | OptionFeatures | WordFeatures | AnswerFeatures
+_SORTS: dict[str, type[OptionFeatures] | type[WordFeatures] | type[AnswerFeatures]] = {
     "options": OptionFeatures,
     "tags": WordFeatures,
+    "answers": AnswerFeatures,
 }
 
 
@@ -44,7 +48,7 @@ class Wide:
     """A fitted linear model, and how its decisions become outputs of the kind that a head has."""
 
     form: str
-    features: Featuriser | OptionFeatures | WordFeatures
+    features: Features
     linear: Linear
     scale: float = 1.0
     offset: float = 0.0
@@ -76,9 +80,8 @@ class Wide:
         units = self.features.units(examples)
         if not units:
             return [], []
-        ends = np.cumsum([len(unit.places) for unit in units])
-        each = np.split(np.asarray(outputs, np.float64), ends[:-1])
-        return units, [task.keep(own) for own in each]
+        units[0].share_out(units, np.asarray(outputs, np.float64))
+        return units, [task.keep(np.asarray(unit.added(), np.float64)) for unit in units]
 
     def save(self, folder: Path) -> None:
         """Writes the features, the weights and wide.json, what they are."""
@@ -120,7 +123,8 @@ def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> NDA
     if form == "score":
         share = np.clip(scale * decisions + offset, EDGE, 1 - EDGE)
         return np.asarray(np.log(share / (1 - share)), np.float32)
-    outputs = scale * np.clip(decisions, -LARGEST, LARGEST) + offset
+    largest = LARGEST_POINTS if form == "answers" else LARGEST
+    outputs = scale * np.clip(decisions, -largest, largest) + offset
     if form == "classes" and outputs.shape[1] == 1:
         # for the second of two classes, against the first
         outputs = np.concatenate([-outputs / 2, outputs / 2], axis=1)

@@ -140,7 +140,7 @@ def fit_options(
     outside = np.setdiff1d(np.arange(len(train)), places)
     unread = wide.decisions([train[place] for place in outside.tolist()])
     decisions[outside] = unread.reshape(-1, together, 1)
-    for held in _folds(len(some)):
+    for held in folds_of(len(some)):
         fitted = refit.fit(np.setdiff1d(everything, held))
         decisions[places[held]] = decided(fitted, held).reshape(-1, together, 1)
     return FittedWide(wide, outputs_of("options", decisions.reshape(-1, 1), 1.0, 0.0), refit)
@@ -182,7 +182,7 @@ def fit_tags(
     def decided(model: Linear, sentences: Rows) -> Floats:
         return model.decisions({"context": matrix[words_of(sentences)]})
 
-    for held in _folds(len(some), TAG_FOLDS):
+    for held in folds_of(len(some), TAG_FOLDS):
         fitted = fitted_to(np.setdiff1d(np.arange(len(some)), held))
         of_held = np.concatenate([rows[places[sentence]] for sentence in held])
         decisions[of_held] = decided(fitted, held)
@@ -295,7 +295,7 @@ def _cross_fitted(
     outside = np.setdiff1d(np.arange(len(train)), trainer.places)
     decisions = np.zeros((len(train), len(model.offsets)))
     decisions[outside] = trainer.decisions(model, [train[place] for place in outside.tolist()])
-    for held in _folds(count):
+    for held in folds_of(count):
         decisions[trainer.places[held]] = decided(
             refit.fit(np.setdiff1d(np.arange(count), held)), held
         )
@@ -315,7 +315,7 @@ def rows_of(parts: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
     return {name: matrix[rows] for name, matrix in parts.items()}
 
 
-def _folds(count: int, folds: int = FOLDS) -> list[Rows]:
+def folds_of(count: int, folds: int = FOLDS) -> list[Rows]:
     """Rows in random parts, always the same; empty if there is no other row to learn from."""
     if count < 2:
         return []

@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 from tasklm.tasks.base import Floats, Metric
 
 RANK = 32  # numbers of each of the two vectors whose product scores an end
+# starts looked at, and candidates kept, of a window; as in ELECTRA's program for SQuAD
+BEAM = 20
+OF_NETWORK = 2 + 2 * RANK  # outputs of a network: start, bias and the two vectors
+# of a wide part's own two vectors: [CLS], the likeliest starts, and all others in one
+AXES = 1 + BEAM + 1
+OUTPUTS = OF_NETWORK + 2 * AXES
 
 Candidate = tuple[
     int, int, float
@@ -28,10 +34,10 @@ def best_answers(outputs: Floats, beam: int, longest: int) -> Kept:
     start_logs = _log_softmax(outputs[:, 0])
     starts = 1 + np.argsort(-start_logs[1:], kind="stable")[:beam]
     looked_at = np.concatenate([[0], starts])
-    begin, finish = outputs[looked_at, 2 : 2 + RANK], outputs[:, 2 + RANK :]
-    scores = start_logs[looked_at, None] + _log_softmax(
-        begin @ finish.T / math.sqrt(RANK) + outputs[:, 1]
-    )
+    begin, finish = outputs[looked_at, 2 : 2 + RANK], outputs[:, 2 + RANK : OF_NETWORK]
+    of_network = begin @ finish.T / math.sqrt(RANK) + outputs[:, 1]
+    of_wide = outputs[looked_at, OF_NETWORK : OF_NETWORK + AXES] @ outputs[:, OF_NETWORK + AXES :].T
+    scores = start_logs[looked_at, None] + _log_softmax(of_network + of_wide)
     lengths = np.arange(len(outputs)) - starts[:, None]
     joint = np.where((lengths >= 0) & (lengths < longest), scores[1:], -np.inf)
     ranked = np.argsort(-joint, axis=None, kind="stable")[:beam]

@@ -1,0 +1,38 @@
+"""The head of answers, with room for what a linear model says of them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from tasklm.tasks.heads.answer_search import OF_NETWORK, OUTPUTS, RANK
+from tasklm.tasks.heads.layers import TokenHead
+from tasklm.tasks.heads.wide_answers import POINTS
+
+
+class AnswerHead(TokenHead):
+    """The outputs of a token head, and zeros in the columns that a wide part alone fills."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__(width, OF_NETWORK, dropout)
+
+    @property
+    def wide_width(self) -> int:
+        """What a wide part has for each row of its own: points of words."""
+        return POINTS
+
+    def silence(self) -> None:
+        """Makes starts, biases and one of the two vectors of ends 0, and so all scores.
+
+        Were both vectors 0, neither would have a gradient.
+        """
+        begin = slice(2, 2 + RANK)
+        weight, bias = self.out.weight[begin].detach().clone(), self.out.bias[begin].detach()
+        bias = bias.clone()
+        super().silence()
+        for tensor, values in ((self.out.weight, weight), (self.out.bias, bias)):
+            tensor.data[begin] = values
+
+    def forward(self, states: Tensor) -> Tensor:
+        """The outputs (rows, places, OUTPUTS) of states (rows, places, width)."""
+        return functional.pad(super().forward(states), (0, OUTPUTS - OF_NETWORK))
