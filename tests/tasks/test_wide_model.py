@@ -178,5 +178,5 @@ def test_a_wide_part_of_another_task_is_refused(vocabulary: Vocabulary, tmp_path
         {},
         wide,
     )
-    with pytest.raises(RunError, match="the wide part has 2 outputs, which the head has not"):
+    with pytest.raises(RunError, match="the wide part has 2 outputs, which does not match"):
         load_models(tmp_path, torch.device("cpu"))

@@ -25,7 +25,7 @@ from tasklm.train.init.counts import associations, embeddings, frequencies, samp
 from tasklm.train.init.neighbours import obstacle
 
 # objectives that counts were measured to help: benchmarks/log.md
-COUNTED = ("mlm", "electra", "electric")
+COUNTED = ("mlm", "electra", "electric", "replace-mlm")
 
 
 @dataclass(frozen=True)
