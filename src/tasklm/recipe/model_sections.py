@@ -109,7 +109,8 @@ class Train(Moments):
     embeddings: str = key(
         "auto",
         "initial token embeddings of stage 1: random, or from co-occurrence counts of tokens in "
-        "its text; auto: counts for bert of up to 4 layers with mlm, electra or electric",
+        "its text; auto: counts for bert of up to 4 layers with mlm, replace-mlm, electra or "
+        "electric",
         choices=("auto", "random", "counts"),
     )
     attention: str = key(
