@@ -16,10 +16,14 @@ from typer.testing import CliRunner
 
 from tasklm.cli.app import app
 from tasklm.errors import RecipeError, RunError
-from tasklm.evaluate.scores import spread_text, to_dict
+from tasklm.evaluate.intervals import Difference
+from tasklm.evaluate.scores import spread, spread_text, to_dict
 from tasklm.recipe.toml import recipe_key
 from tasklm.report.comparison import (
+    FinishedRun,
     differences,
+    leader,
+    pairs_of,
     read_runs,
     recipe_differences,
     terminal_table,
@@ -266,3 +270,33 @@ def test_runs_of_the_same_name_are_told_apart_by_their_paths(
 ) -> None:
     folders = [make_run(tmp_path / name / "run", 1, test_file) for name in ("a", "b")]
     assert [run.name for run in read_runs(folders)] == [str(folder) for folder in folders]
+
+
+def with_scores(run: FinishedRun, values: list[float]) -> FinishedRun:
+    """The run with other test scores of its seeds."""
+    rows = [
+        dataclasses.replace(row, test=spread(values)) if row.kind == "ours" else row
+        for row in run.scores.rows
+    ]
+    return dataclasses.replace(run, scores=dataclasses.replace(run.scores, rows=rows))
+
+
+def test_differences_are_corrected_for_their_number_and_tested_on_seeds(
+    tmp_path: Path, test_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("best", "middle", "last")
+    read = read_runs([make_run(tmp_path / name, 1, test_file) for name in names])
+    values = ([0.9, 0.91, 0.92], [0.8, 0.81, 0.82], [0.7, 0.71])
+    runs = [with_scores(run, list(own)) for run, own in zip(read, values, strict=True)]
+    p_values = {"middle": 0.03, "last": 0.01}
+
+    def difference(_: Path, other: Path, __: Any) -> Difference:
+        return Difference(0.1, 0.05, 0.15, p_values[other.name], 1000)
+
+    monkeypatch.setattr("tasklm.report.comparison.difference_of", difference)
+    pairs = pairs_of(runs)
+    assert [pair.corrected for pair in pairs] == pytest.approx([0.03, 0.02])
+    assert pairs[0].seeds == pytest.approx(0.1) and pairs[1].seeds is None  # two seeds are too few
+    assert "Corrected for 2 comparisons (Holm): p = 0.03." in leader(runs, pairs)
+    shown = checked(render_comparison(runs, pairs)).shown
+    assert "p, Holm" in shown and "corrected for 2 comparisons" in shown

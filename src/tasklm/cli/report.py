@@ -35,7 +35,11 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
             "runs": {run.name: to_dict(run.scores) for run in runs},
             "verdict": leader(runs, pairs),
             "differences": {
-                pair.other.name: asdict(pair.difference)
+                pair.other.name: {
+                    **asdict(pair.difference),
+                    "p_holm": pair.corrected,
+                    "p_seeds": pair.seeds,
+                }
                 for pair in pairs
                 if pair.difference is not None
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tomllib
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from tasklm.evaluate.scores import (
     of_this_recipe,
     spread_text,
 )
+from tasklm.evaluate.several_tests import holm, mann_whitney
 from tasklm.evaluate.verdict import sureness
 from tasklm.recipe.toml import without_login
 from tasklm.report.score_tables import mean_on
@@ -112,6 +114,8 @@ class Pair:
     other: FinishedRun
     difference: Difference | None
     problem: str = ""
+    corrected: float | None = None  # p of the difference after Holm's correction over all pairs
+    seeds: float | None = None  # p of the Mann-Whitney U test on the seeds' scores; None: too few
 
 
 def pairs_of(runs: Sequence[FinishedRun]) -> list[Pair]:
@@ -127,7 +131,25 @@ def pairs_of(runs: Sequence[FinishedRun]) -> list[Pair]:
             pairs.append(Pair(other, difference))
         except RunError as error:
             pairs.append(Pair(other, None, str(error)))
-    return pairs
+    return _with_tests(best, pairs)
+
+
+def _with_tests(best: FinishedRun, pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with p corrected for their number, and with a test on the seeds' own scores."""
+    known = [pair.difference.p for pair in pairs if pair.difference is not None]
+    corrected = iter(holm(known))
+    tested = []
+    for pair in pairs:
+        p = None if pair.difference is None else next(corrected)
+        seeds = mann_whitney(_seed_scores(best), _seed_scores(pair.other))
+        tested.append(dataclasses.replace(pair, corrected=p, seeds=seeds))
+    return tested
+
+
+def _seed_scores(run: FinishedRun) -> list[float]:
+    """The test scores of the seeds of a run's own model."""
+    ours = run.scores.ours
+    return [] if ours is None or ours.test is None else ours.test.values
 
 
 def differences(runs: Sequence[FinishedRun]) -> list[str]:
@@ -247,7 +269,10 @@ def _lead(best: FinishedRun, pairs: Sequence[Pair]) -> str:
     ours, other = best.scores.ours, second.other.scores.ours
     assert ours is not None and other is not None
     sure = sureness(ours, other, second.difference, 1 - best.scores.confidence)
-    return f" Compared with {second.other.name}: {sure}. Resampled: {second.difference.resampled}."
+    text = f" Compared with {second.other.name}: {sure}. Resampled: {second.difference.resampled}."
+    if len(pairs) > 1 and second.corrected is not None:
+        text += f" Corrected for {len(pairs)} comparisons (Holm): p = {second.corrected:.2g}."
+    return text
 
 
 def _scored(run: FinishedRun) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasklm.evaluate.scores import Row, flops_text, metric_name, spread_text, time_text
+from tasklm.evaluate.several_tests import FEWEST
 from tasklm.report.bar_tables import Range, ranges
 from tasklm.report.charts import Point, line_chart
 from tasklm.report.comparison import (
@@ -77,23 +78,40 @@ def _costs(runs: Sequence[FinishedRun]) -> Html:
 
 def _pair_table(runs: Sequence[FinishedRun], pairs: Sequence[Pair]) -> Html:
     """A table of the leading run minus each of the others."""
-    known = [(pair.other.name, pair.difference) for pair in pairs if pair.difference is not None]
+    known = [(pair, pair.difference) for pair in pairs if pair.difference is not None]
     if not known:
         return Html("")
     best = ranked(runs)[0]
-    rows = [[name, difference_text(one), one.p_text(), one.resampled] for name, one in known]
+    rows = [
+        [
+            pair.other.name,
+            difference_text(one),
+            one.p_text(),
+            _p_text(pair.corrected),
+            _p_text(pair.seeds),
+            one.resampled,
+        ]
+        for pair, one in known
+    ]
     drawn = table(
-        [f"{best.name} less", "difference", "p", "resampled"],
+        [f"{best.name} less", "difference", "p", "p, Holm", "p of seeds", "resampled"],
         rows,
         left=1,
         label="Differences on the same test examples",
     )
+    number = "one comparison" if len(known) == 1 else f"{len(known)} comparisons"
     about = (
         f"Paired over test examples, [{best.scores.confidence:.0%} "
         f"interval]; the seeds of the two runs are drawn independently. "
-        "p ≤ marks the smallest value that this number of resamples can show."
+        "p ≤ marks the smallest value that this number of resamples can show. "
+        f"“Holm”: corrected for {number}. “p of seeds”: Mann-Whitney U test on the scores "
+        f"of the seeds, if each run has {FEWEST} or more."
     )
     return joined([drawn, soft(about)])
+
+
+def _p_text(p: float | None) -> str:
+    return "–" if p is None else f"{p:.2g}"
 
 
 def _drawn(runs: Sequence[FinishedRun]) -> Html:
