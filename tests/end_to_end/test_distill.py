@@ -22,7 +22,7 @@ from tasklm.pipeline.teachers import student_of, teachers_of
 from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
-from tests.conftest import write_jsonl
+from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK
 
 FAST = {**QUICK, "train.steps": "10", "finetune.epochs": "2", "evaluate.baselines": "false"}
@@ -159,3 +159,21 @@ def test_comparing_without_teachers_needs_teachers(files: Path, tmp_path: Path) 
     recipe = load(None, settings(files, evaluate__compare="no-teacher"))
     with pytest.raises(RecipeError, match=r"'no-teacher' goes with distill\.teachers"):
         fit(recipe, tmp_path / "run", SILENT)
+
+
+def test_a_crf_teaches_a_plain_tagger_and_another_crf(tmp_path: Path) -> None:
+    for seed, (name, count) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
+        rows: list[dict[str, object]] = []
+        for number, sentence in enumerate(sentences(count, seed)):
+            words = [*sentence.split(), f"n{seed}x{number}"]
+            tags = ["B-animal" if word in ("cat", "dog", "bird") else "O" for word in words]
+            rows.append({"words": words, "tags": tags})
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    own = settings(tmp_path, kind__crf="true")
+    fit(load(None, own), tmp_path / "crf", SILENT)
+    for crf in (False, True):
+        student(tmp_path / "crf", tmp_path / f"student-{crf}", kind__crf=crf)
+        logits = np.load(tmp_path / f"student-{crf}" / "teachers" / "train.npy")
+        words = sum(len(json.loads(line)["words"]) for line in _lines(tmp_path / "crf"))
+        assert logits.shape == (words, 2)
+        np.testing.assert_allclose(np.exp(logits).sum(1), 1.0, rtol=1e-5)  # probabilities of tags

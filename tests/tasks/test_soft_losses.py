@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -97,10 +99,38 @@ def test_kinds_that_cannot_be_taught_say_why(kind: str) -> None:
     assert task.untaught
     with pytest.raises(RunError, match=task.untaught[:20]):
         task.taught_loss(drawn(1), drawn(1), drawn(1))
+    with pytest.raises(RunError, match=task.untaught[:20]):
+        task.lesson(np.zeros(1))
 
 
-def test_a_crf_cannot_be_taught() -> None:
-    assert (
-        "CRF" in Tag(["B", "O"], "plain", crf=True).untaught
-        and not Tag(["B", "O"], "plain").untaught
-    )
+def likelihoods(potentials: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The log-likelihood of each sequence of tags, by the definition of a CRF."""
+    places, tags, _ = potentials.shape
+    scores = {}
+    for sequence in product(range(tags), repeat=places):
+        steps = zip(range(places), (0, *sequence), sequence, strict=False)
+        scores[sequence] = sum(float(potentials[step]) for step in steps)
+    total = np.logaddexp.reduce(list(scores.values()))
+    return {sequence: score - total for sequence, score in scores.items()}
+
+
+def test_a_crf_learns_from_all_sequences_that_teachers_may_mean() -> None:
+    task = Tag(["B", "I", "O"], "IOB2", crf=True)
+    potentials, taught = 2 * drawn(2, 4, 3, 3), drawn(2, 4, 3, seed=1)
+    targets = torch.tensor([[0, 1, 1, 2], [2, 0, NONE, NONE]])
+    expected = 0.0
+    for row, words in ((0, 4), (1, 2)):
+        chances = taught[row, :words].double().softmax(-1).numpy()
+        for sequence, log in likelihoods(potentials[row, :words].double().numpy()).items():
+            expected -= float(np.prod(chances[range(words), sequence])) * log
+    ours = task.taught_loss(potentials, taught, targets)
+    assert float(ours) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_crf_teaches_the_probability_of_each_tag() -> None:
+    task = Tag(["B", "I", "O"], "IOB2", crf=True)
+    potentials = 2 * drawn(4, 3, 3).double().numpy()
+    chances = np.zeros((4, 3))
+    for sequence, log in likelihoods(potentials).items():
+        chances[range(4), sequence] += np.exp(log)
+    np.testing.assert_allclose(np.exp(task.lesson(potentials)), chances, rtol=1e-9)

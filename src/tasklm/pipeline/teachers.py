@@ -151,7 +151,8 @@ def _outputs(
         loaded.length,
         wide,
     )
-    units = kept_of(loaded.models, loaded.task, encoded, run.machine, finite=True, keep=np.copy)
+    lesson = loaded.task.lesson
+    units = kept_of(loaded.models, loaded.task, encoded, run.machine, finite=True, keep=lesson)
     outputs: NDArray[np.float64] = np.concatenate(units).astype(np.float64)
     return outputs[:, columns]
 

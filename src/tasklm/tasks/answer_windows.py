@@ -105,3 +105,9 @@ def window_targets(
         first, last = answer[0] - begin + 1, answer[1] - begin + 1
     marks[first, 0] = marks[last, 1] = 1
     return marks
+
+
+def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """The characters without white space around them."""
+    piece = text[begin:end]
+    return begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())

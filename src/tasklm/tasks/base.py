@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tasklm.errors import RunError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
 from tasklm.tasks.examples import Example, Finding, Splits
@@ -214,8 +215,13 @@ class Task(Protocol):
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The loss against what teachers say, in place of labels, summed over what `count` counts.
 
-        `taught` has the shape of the outputs. Targets only tell which places hold an example.
+        `taught` has an answer where the outputs have one. Targets only tell which of them hold an
+        example.
         """
+        ...
+
+    def lesson(self, outputs: Floats) -> Floats:
+        """What the outputs of one unit, cut to its places, teach: logits (answers, classes)."""
         ...
 
     def keep(self, outputs: Floats) -> Any:
@@ -267,6 +273,21 @@ class Task(Protocol):
         None if the kind has none, or if the texts contain nothing to learn from.
         """
         ...
+
+
+class Untaught:
+    """A kind of task that teachers cannot teach, and why."""
+
+    kind: ClassVar[str]
+    untaught: str
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """There is none: see `untaught`."""
+        raise RunError(f"{self.kind}: {self.untaught}")
+
+    def lesson(self, outputs: Floats) -> Floats:
+        """There is none: see `untaught`."""
+        raise RunError(f"{self.kind}: {self.untaught}")
 
 
 def score(metric: Metric, gold: Sequence[Label], predicted: Sequence[Label]) -> float:

@@ -13,9 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasklm.corpus.tables import kind_of
-from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Label,
+    Metric,
+    Tokeniser,
+    Unit,
+    Untaught,
+)
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.heads.trees import best_tree, tree_faults
@@ -45,7 +56,7 @@ DIGITS = 9  # of the number of a word, at most
 
 
 @TASKS.register("parse")
-class Parse:
+class Parse(Untaught):
     """Dependency parsing; the label of an example is a list of (head, relation), a head being the
     number of a word from 1, or 0.
 
@@ -184,10 +195,6 @@ class Parse:
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy of heads and of relations, summed over words."""
         return arc_loss(outputs, targets)
-
-    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
-        """There is none: see `untaught`."""
-        raise RunError(f"{self.kind}: {self.untaught}")
 
     def count(self, targets: Tensor) -> int:
         """The number of words whose head is in their row."""

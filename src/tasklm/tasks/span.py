@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from tasklm.errors import RecipeError, RunError
+from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.model_sections import LONGEST_ROW
 from tasklm.registry import nearest
@@ -29,10 +29,22 @@ from tasklm.tasks.answer_windows import (
     Window,
     answer_tokens,
     gold_answers,
+    trimmed,
     window_starts,
     window_targets,
 )
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Label,
+    Metric,
+    Tokeniser,
+    Unit,
+    Untaught,
+)
 from tasklm.tasks.baselines.answer_fitting import fit_spans
 from tasklm.tasks.baselines.best_sentence import best_sentence, sentences, word_weights
 from tasklm.tasks.baselines.wide import Wide, labels_by
@@ -78,7 +90,7 @@ class GoldTexts:
 
 
 @TASKS.register("span")
-class Span:
+class Span(Untaught):
     """Extractive question answering.
 
     Gold labels are lists of (answer, its start), predicted ones texts; "": no answer.
@@ -215,10 +227,6 @@ class Span:
         end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
         return -(starts * start_logs).sum() - (ends * end_logs).sum()
 
-    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
-        """There is none: see `untaught`."""
-        raise RunError(f"{self.kind}: {self.untaught}")
-
     def count(self, targets: Tensor) -> int:
         """The number of rows with targets."""
         return int((targets[..., 0] == 1).sum())
@@ -331,7 +339,7 @@ class Span:
         ranked.sort(key=lambda entry: -entry[1][2])
         context = example.texts[1]
         for unit, (first, last, score) in ranked:
-            begin, end = _trimmed(context, int(unit.spans[first, 0]), int(unit.spans[last, 1]))
+            begin, end = trimmed(context, int(unit.spans[first, 0]), int(unit.spans[last, 1]))
             if begin < end:
                 return begin, end, score, none
         return 0, 0, -math.inf, none
@@ -352,12 +360,6 @@ def _by_example(
         assert isinstance(unit, Window)  # `encode` makes no others
         windows[unit.example].append((unit, some))
     return windows
-
-
-def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
-    """The characters without white space around them."""
-    piece = text[begin:end]
-    return begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())
 
 
 def _answerable(splits: Splits, unanswerable: bool) -> Finding:

@@ -25,7 +25,13 @@ from tasklm.tasks.baselines.usual_tags import UsualTags
 from tasklm.tasks.baselines.wide import labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_tags
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
-from tasklm.tasks.heads.crf import CrfHead, best_tags, negative_log_likelihood
+from tasklm.tasks.heads.crf import (
+    CrfHead,
+    best_tags,
+    log_marginals,
+    negative_log_likelihood,
+    soft_negative_log_likelihood,
+)
 from tasklm.tasks.heads.layers import TagHead, TokenHead
 from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.heads.tag_schemes import PLAIN, faults, scheme_of, spans
@@ -67,6 +73,7 @@ class Tag:
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
+    untaught = ""
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
@@ -256,16 +263,15 @@ class Tag:
             outputs.float().flatten(0, 1), targets.flatten(), ignore_index=NONE, reduction="sum"
         )
 
-    @property
-    def untaught(self) -> str:
-        """Why a CRF cannot be taught."""
-        if self.crf:
-            return "a CRF scores whole sequences of tags; teach a tagger without one (kind.crf)"
-        return ""
-
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy against the teachers' probabilities of the tags, summed over words."""
+        if self.crf:
+            return soft_negative_log_likelihood(outputs, taught, targets)
         return soft_cross_entropy(outputs, taught, targets != NONE)
+
+    def lesson(self, outputs: Floats) -> Floats:
+        """The logits of each word's tags; of a CRF the logarithms of their probabilities."""
+        return log_marginals(outputs) if self.crf else np.copy(outputs)
 
     def count(self, targets: Tensor) -> int:
         """The number of words."""

@@ -113,6 +113,41 @@ def _differentiate(ctx: Any, by_loss: Tensor, by_gradient: Tensor) -> tuple[Tens
 _loss_and_gradient.register_autograd(_differentiate, setup_context=_keep)
 
 
+def soft_negative_log_likelihood(potentials: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+    """The expected negative log-likelihood of tags drawn from what teachers say, summed over rows.
+
+    `taught` (rows, places, tags) are logits of each word's tag, and words are drawn independently.
+    Targets tell which places hold a word; these come first in a row.
+    """
+    potentials, there = potentials.float(), targets != NONE
+    tags = potentials.shape[-1]
+    shares = taught.float().softmax(-1).masked_fill(~there.unsqueeze(-1), 0.0)
+    before = functional.pad(shares[:, :-1], (0, 0, 1, 0))
+    before[:, 0, 0] = 1.0  # as if tag 0 stood before each row
+    steps = _steps(targets, tags).unsqueeze(2)
+    gold = torch.where(there, potentials.flatten(2).gather(2, steps).squeeze(2), 0.0).sum()
+    expected = (before.unsqueeze(3) * shares.unsqueeze(2) * potentials).sum()
+    # the likelihood of the targets without their score leaves the log-sum over all sequences
+    return negative_log_likelihood(potentials, targets) + gold - expected
+
+
+def log_marginals(potentials: NDArray[Any]) -> NDArray[np.float64]:
+    """The logarithms of the probabilities of each place's tags, for one row without padding."""
+    scores = potentials.astype(np.float64)
+    places, tags = len(scores), scores.shape[-1]
+    forward, backward = np.zeros((places, tags)), np.zeros((places, tags))
+    for place in range(places):
+        if place == 0:
+            forward[0] = scores[0, 0]
+        else:
+            forward[place] = np.logaddexp.reduce(forward[place - 1][:, None] + scores[place], 0)
+    for place in range(places - 2, -1, -1):
+        backward[place] = np.logaddexp.reduce(scores[place + 1] + backward[place + 1], 1)
+    ways = forward + backward
+    result: NDArray[np.float64] = ways - np.logaddexp.reduce(ways, 1, keepdims=True)
+    return result
+
+
 def best_tags(potentials: NDArray[Any]) -> NDArray[np.int64]:
     """The sequence of tags with the highest score for one row of potentials, without padding
     (Viterbi).
