@@ -7,6 +7,7 @@ linear models said of texts that they were not fitted to; the same is taken here
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +160,7 @@ def _outputs(
 
 def _unlabelled(example: Example) -> Example:
     """An example as a person asks about it: a teacher may not know its label."""
-    return Example(**{**vars(example), "label": None})
+    return dataclasses.replace(example, label=None)
 
 
 def _columns(student: Task, teacher: Task, named: Teacher) -> list[int]:
