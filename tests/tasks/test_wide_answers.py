@@ -32,7 +32,7 @@ from tasklm.tasks.baselines.answer_words import (
     QuestionReader,
     asking_words,
     read_passage,
-    shape_of,
+    shape_with_years,
     stem_weights,
 )
 from tasklm.tasks.baselines.wide import Wide, labels_by
@@ -272,7 +272,7 @@ def test_words_that_ask_are_found_in_any_language() -> None:
     assert question.places == [-3, -2, -1, 0] and question.size == 4
     chinese = read_passage("北京是首都。上海很大，人多！Ja.")
     assert chinese.sentences.tolist() == [0] * 6 + [1] * 8 + [2] * 2
-    assert shape_of("McDonald's") == "XxXx'x" and shape_of("1843") == "0000"
+    assert shape_with_years("McDonald's") == "XxXx'x" and shape_with_years("1843") == "0000"
 
 
 def test_overlap_by_hand() -> None:

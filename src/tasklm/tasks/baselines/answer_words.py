@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.words import folded, words
+from tasklm.tasks.baselines.word_features import shape_of
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.word_rows import split_words
 
@@ -61,25 +62,11 @@ def code_of(text: str) -> int:
     return zlib.crc32(text.encode("utf-8", "replace"))
 
 
-def shape_of(word: str) -> str:
-    """Capitals as X, small letters as x, digits as 0; of the same next to one another, one.
-
-    Four digits, which may be a year, are four.
-    """
+def shape_with_years(word: str) -> str:
+    """The shape of a word; four digits, which may be a year, are four."""
     if len(word) == _FIGURES and word.isdecimal():
         return "0" * _FIGURES
-    shape = ""
-    for letter in word:
-        sign = letter
-        if letter.isupper():
-            sign = "X"
-        elif letter.isalpha():
-            sign = "x"
-        elif letter.isdigit():
-            sign = "0"
-        if not shape.endswith(sign):
-            shape += sign
-    return shape
+    return shape_of(word)
 
 
 @functools.lru_cache(maxsize=1 << 13)
@@ -96,7 +83,7 @@ def read_passage(text: str) -> Passage:
 @functools.lru_cache(maxsize=1 << 17)
 def _codes(word: str) -> tuple[int, ...]:
     low = folded(word)
-    return tuple(map(code_of, (low, low[:STEM], low[-ENDING:], shape_of(word))))
+    return tuple(map(code_of, (low, low[:STEM], low[-ENDING:], shape_with_years(word))))
 
 
 def _sentences(text: str, bounds: NDArray[np.int32], single: Sequence[str]) -> Ints:

@@ -108,7 +108,7 @@ def _features(
     # lone surrogates, which JSON cannot store, become question marks
     whole = [word.encode("utf-8", "replace").decode() for word in words]
     low = [BEGIN, BEGIN, *(word.lower() for word in whole), END, END]
-    shapes = [BEGIN, *map(_shape, whole), END]
+    shapes = [BEGIN, *map(shape_of, whole), END]
     features = []
     for place, word in enumerate(whole):
         if word not in known:
@@ -150,10 +150,10 @@ def _of_clusters(clusters: Sequence[Sequence[int]]) -> list[str]:
 def _of_the_word(word: str) -> list[str]:
     begins = [f"b {word[:size]}" for size in ENDS]
     ends = [f"e {word[-size:]}" for size in ENDS]
-    return [f"W {word}", f"w {word.lower()}", f"s {_shape(word)}", *begins, *ends]
+    return [f"W {word}", f"w {word.lower()}", f"s {shape_of(word)}", *begins, *ends]
 
 
-def _shape(word: str) -> str:
+def shape_of(word: str) -> str:
     """Capitals as X, small letters as x, digits as 0, with repetitions collapsed."""
     shape = ""
     for letter in word:
