@@ -179,7 +179,7 @@ def test_kinds_without_a_linear_model_are_told_what_to_do(case: Any, tmp_path: P
 
 
 def test_what_is_missing_is_named(data: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing\.txt: no file with text"):
+    with pytest.raises(DataError, match=r"nothing\.txt: no text files found there"):
         tasklm.forecast(data / "train.jsonl", corpus=data / "nothing.txt")
     with pytest.raises(RecipeError, match="a forecast needs the corpus"):
         forecast(load(None, {"data.train": str(data / "train.jsonl")}))
