@@ -121,7 +121,7 @@ def test_a_store_is_opened_without_spark(spark, corpus, tmp_path):
     store = SparkStore(made, Spark("spark://nowhere:1"))
     assert len(store) == store.counts["passages"] > 100
     np.save(made / "kept.npy", np.zeros(3, np.uint8))
-    with pytest.raises(RunError, match="do not fit together"):
+    with pytest.raises(RunError, match="files of the corpus are inconsistent"):
         SparkStore(made, spark)
     with pytest.raises(RunError, match=r"store\.json is damaged \(it is missing"):
         SparkStore(tmp_path, spark)
