@@ -5,6 +5,7 @@ not fit is refused in words.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +178,18 @@ def test_a_crf_teaches_a_plain_tagger_and_another_crf(tmp_path: Path) -> None:
         words = sum(len(json.loads(line)["words"]) for line in _lines(tmp_path / "crf"))
         assert logits.shape == (words, 2)
         np.testing.assert_allclose(np.exp(logits).sum(1), 1.0, rtol=1e-5)  # probabilities of tags
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_damaged_answers_of_teachers_are_computed_again(
+    teacher: Path, tmp_path: Path, damage: str
+) -> None:
+    student(teacher, tmp_path / "run")
+    file = tmp_path / "run" / "teachers" / "train.npy"
+    whole = file.read_bytes()
+    harmed = bytearray(whole)
+    harmed[-1] ^= 64
+    file.write_bytes(bytes(harmed) if damage == "flipped" else whole[:-9])
+    shutil.rmtree(tmp_path / "run" / "stage2")  # so that they are needed
+    student(teacher, tmp_path / "run")
+    assert file.read_bytes() == whole

@@ -190,22 +190,12 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
     baselines = read_json(run.artefacts.build("baselines", key, build) / "baselines.json")
     rows = []
     for name, labels in baselines.items():
-        predicted = {
+        splits = {
             split: Predicted([example.label for example in examples], [labels[split]])
             for split, examples in held_out.items()
         }
-        inputs = RowInputs(
-            name,
-            "baseline",
-            task.task,
-            task.metric,
-            dev=predicted.get("dev"),
-            test=predicted.get("test"),
-            ours_test=ours_test,
-            resampling=_resampling(run),
-            costs=Costs(seconds=0.0),
-        )
-        rows.append(make_row(inputs))
+        inputs = _inputs(run, task, splits, ours_test)
+        rows.append(make_row(dataclasses.replace(inputs, name=name)))
     if rows:  # the last one takes nearly all of the time
         rows[-1] = dataclasses.replace(rows[-1], seconds=_baseline_seconds(run))
     return rows
@@ -214,20 +204,27 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
 def teacher_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
     """The rows of the teachers, whose cost is that of their own runs."""
     rows = []
-    for teacher, labels in predicted(run, task):
-        inputs = RowInputs(
-            teacher.title,
-            "teacher",
-            task.task,
-            task.metric,
-            dev=labels.get("dev"),
-            test=labels.get("test"),
-            ours_test=ours_test,
-            resampling=_resampling(run),
-            costs=Costs(parameters=teacher.parameters),
-        )
-        rows.append(make_row(inputs))
+    for teacher, splits in predicted(run, task):
+        inputs, costs = _inputs(run, task, splits, ours_test), Costs(parameters=teacher.parameters)
+        row = dataclasses.replace(inputs, name=teacher.title, kind="teacher", costs=costs)
+        rows.append(make_row(row))
     return rows
+
+
+def _inputs(
+    run: Run, task: TaskData, splits: dict[str, Predicted], ours_test: Predicted | None
+) -> RowInputs:
+    """A row of labels given to dev and test by something that this run did not train."""
+    return RowInputs(
+        "",
+        "baseline",
+        task.task,
+        task.metric,
+        dev=splits.get("dev"),
+        test=splits.get("test"),
+        ours_test=ours_test,
+        resampling=_resampling(run),
+    )
 
 
 def _before_seconds(run: Run, parts: TrainingContext) -> float:

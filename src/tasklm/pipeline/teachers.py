@@ -115,7 +115,7 @@ def taught(run: Run, task: TaskData) -> Taught:
 
     def build(folder: Path) -> None:
         outputs = []
-        with run.tracker.progress("asking the teachers", len(teachers)) as bar:
+        with run.tracker.progress("computing the teachers' answers", len(teachers)) as bar:
             for number, teacher in enumerate(teachers, 1):
                 loaded = load_models(teacher.folder, run.machine.device)
                 outputs.append(_outputs(run, task, teacher, loaded))

@@ -38,6 +38,7 @@ MADE_BY = {  # artefact of a run → the command that rebuilds it
     "tokens": "tokenize",
     "stage1": "train",
     "wide": "train",
+    "teachers": "finetune",
     "stage2": "finetune",
     **dict.fromkeys(
         ("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"),

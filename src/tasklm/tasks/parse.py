@@ -68,7 +68,7 @@ class Parse(Untaught):
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
     reads_vectors = False
-    untaught = "the scores of all heads of all words are too many to keep"
+    untaught = "the scores of all possible heads are too large to store"
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1

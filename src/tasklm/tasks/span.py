@@ -99,7 +99,7 @@ class Span(Untaught):
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
     reads_vectors = False
-    untaught = "answers are places among tokens, and a teacher's tokens may be others"
+    untaught = "answers are token positions, and a teacher may use other tokens"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 
