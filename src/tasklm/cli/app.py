@@ -31,11 +31,13 @@ from tasklm.cli.options import (
     Out,
     RecipeFile,
     RunFolder,
+    Tasks,
     Test,
     TextColumn,
     Train,
     Verbose,
     data_options,
+    files_and_options,
     overrides_of,
 )
 from tasklm.cli.report import compare
@@ -61,8 +63,7 @@ screen = Console(stderr=True)
 
 @app.command(context_settings=EXTRA)
 def fit(
-    context: typer.Context,
-    train: Train,
+    train: Tasks,
     corpus: Corpus = None,
     dev: Dev = None,
     test: Test = None,
@@ -82,16 +83,18 @@ def fit(
 ) -> None:
     """Train a model from a labelled file: the whole flow.
 
-    Checks, selects, tokenizes, trains, fine-tunes, scores and writes a report. Any recipe key is an
-    option: --section.key value.
+    Checks, selects, tokenizes, trains, fine-tunes, scores and writes a report. Several files or
+    folders of splits are several tasks of one model. Any recipe key is an option: --section.key
+    value.
 
     Example: tasklm fit train.csv --test test.csv --corpus texts/ --out runs/first --minutes 20
     --select.k 500
     """
-    data = data_options(train, corpus, dev, test, text_column, label_column)
+    files, options = files_and_options(train)
+    data = data_options(files, corpus, dev, test, text_column, label_column)
     selection = {"select__memory": memory, "select__engine": engine, "select__master": master}
     overrides = overrides_of(
-        context.args,
+        options,
         **data,
         **selection,
         budget__minutes=minutes,
@@ -156,8 +159,7 @@ def init(
 
 @app.command(context_settings=EXTRA)
 def check(
-    context: typer.Context,
-    train: Train,
+    train: Tasks,
     corpus: Corpus = None,
     dev: Dev = None,
     test: Test = None,
@@ -193,24 +195,25 @@ def check(
 
     Example: tasklm check runs/first --influence --top 50
     """
+    paths, options = files_and_options(train)
     if influence or files:
-        if any((context.args, corpus, dev, test, recipe, text_column, label_column)):
+        if any((options, paths[1:], corpus, dev, test, recipe, text_column, label_column)):
             problem = "check --influence and --files take their data from the run"
             raise RecipeError([f"{problem}; the only other options are --top and --json"])
         if files:
-            scrub(Path(train), as_json)
+            scrub(Path(paths[0]), as_json)
         else:
-            check_labels(Path(train), top, as_json)
+            check_labels(Path(paths[0]), top, as_json)
         return
     overrides = overrides_of(
-        context.args, **data_options(train, corpus, dev, test, text_column, label_column)
+        options, **data_options(paths, corpus, dev, test, text_column, label_column)
     )
     audit(load_recipe(recipe, overrides), out, as_json)
     if not as_json:
-        options = {"--dev": dev, "--test": test, "--recipe": recipe}
+        named = {"--dev": dev, "--test": test, "--recipe": recipe}
         columns = {"--text-column": text_column, "--label-column": label_column}
-        words = _fit_words(train, corpus or [], {**options, **columns})
-        show_next(Console(), [*words, *context.args])
+        words = _fit_words(paths, corpus or [], {**named, **columns})
+        show_next(Console(), [*words, *options])
 
 
 @app.command(context_settings=EXTRA)
@@ -240,9 +243,9 @@ def forecast(
     show_forecast(load_recipe(recipe, overrides), seconds, as_json)
 
 
-def _fit_words(train: str, corpus: list[str], options: dict[str, Any]) -> list[str]:
+def _fit_words(train: list[str], corpus: list[str], options: dict[str, Any]) -> list[str]:
     """The arguments of a `fit` with the same data."""
-    words = ["tasklm", "fit", train]
+    words = ["tasklm", "fit", *train]
     for path in corpus:
         words += ["--corpus", path]
     for name, value in options.items():

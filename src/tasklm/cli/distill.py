@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tasklm.cli.options import Compare, Json, Minutes, Verbose, overrides_of
+from tasklm.cli.options import (
+    Compare,
+    Json,
+    Minutes,
+    Verbose,
+    files_and_options,
+    overrides_of,
+)
 from tasklm.cli.running import new_tracker, run_flow
 from tasklm.cli.watch import Watch
 
@@ -34,9 +40,9 @@ def distill(
     Example: tasklm distill runs/first --out runs/small --model.size mini --compare no-teacher
     """
     tracker = new_tracker(verbose)
-    folders = list(takewhile(lambda word: not word.startswith("--"), words))
+    folders, options = files_and_options(words)
     changed = {"budget__minutes": minutes, "evaluate__compare": compare}
-    overrides = overrides_of(words[len(folders) :], **changed)
+    overrides = overrides_of(options, **changed)
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.pipeline.teachers import student_of
 

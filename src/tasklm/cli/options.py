@@ -17,6 +17,13 @@ Train = Annotated[
         help="Labelled file (CSV, TSV, JSONL, Parquet; .gz, .zst), or one folder per label."
     ),
 ]
+Tasks = Annotated[
+    list[str],
+    typer.Argument(
+        help="Labelled file, or one folder per label; several make one model of several tasks.",
+        metavar="TRAIN...",
+    ),
+]
 Corpus = Annotated[
     list[str] | None,
     typer.Option("--corpus", help="Raw text: file, folder or glob. May be repeated."),
@@ -40,7 +47,7 @@ Master = Annotated[
 Compare = Annotated[
     str | None,
     typer.Option(
-        help="Ablations to train for comparison, comma-separated: task-only, random, no-teacher."
+        help="Ablations to train, comma-separated: task-only, random, no-teacher, single."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -71,8 +78,22 @@ def overrides_of(extra: list[str], **named: Any) -> dict[str, Any]:
     return overrides
 
 
+def files_and_options(words: list[str]) -> tuple[list[str], list[str]]:
+    """The files among the words of a command, and the recipe options with their values."""
+    files, options, rest = list[str](), list[str](), list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            files.append(word)
+            continue
+        options.append(word)
+        if "=" not in word and rest:
+            options.append(rest.pop(0))
+    return files, options
+
+
 def data_options(
-    train: str,
+    train: str | list[str],
     corpus: list[str] | None,
     dev: str | None,
     test: str | None,
@@ -80,5 +101,12 @@ def data_options(
     label_column: str | None,
 ) -> dict[str, Any]:
     """The data options, under the names that `overrides_of` takes."""
-    files = {"data__train": train, "data__corpus": corpus, "data__dev": dev, "data__test": test}
+    given = [train] if isinstance(train, str) else train
+    named: dict[str, Any] = {"data__train": given[0]} if given else {}
+    if len(given) > 1:
+        if dev or test:
+            problem = "--dev and --test are for one task"
+            raise RecipeError([f"{problem}; give each of several tasks as a folder of its splits"])
+        named = {"several__tasks": given}
+    files = {**named, "data__corpus": corpus, "data__dev": dev, "data__test": test}
     return {**files, "data__text_column": text_column, "data__label_column": label_column}

@@ -30,6 +30,7 @@ from tasklm.evaluate.intervals import (
 from tasklm.recipe.toml import recipe_key
 from tasklm.run_folder import RECIPE, SCORES
 from tasklm.tasks.base import Floats, Metric, Task
+from tasklm.tasks.several import Member, members_of
 
 # ensemble: ours, all seeds together; teacher: a model that taught ours
 Kind = Literal["ours", "ensemble", "ablation", "baseline", "teacher"]
@@ -81,6 +82,17 @@ class SeedScore:
 
 
 @dataclass(frozen=True)
+class TaskScore:
+    """The score of a row on one of several tasks; `against` is as in a row."""
+
+    name: str
+    metric: str
+    dev: Spread | None
+    test: Spread | None
+    against: Difference | None = None
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of the score table; `against` is the paired difference ours − this row on test."""
 
@@ -98,6 +110,7 @@ class Row:
     against: Difference | None = None
     seeds: list[SeedScore] = field(default_factory=list)  # none of a baseline, and of an ensemble
     resampled: str = "test examples"  # what the interval on test is drawn from
+    tasks: list[TaskScore] = field(default_factory=list)  # of several
 
     @property
     def trainings(self) -> int:
@@ -195,7 +208,32 @@ def make_row(inputs: RowInputs) -> Row:
         against=against,
         seeds=seeds,
         resampled=resampled,
+        tasks=[_task_score(inputs, member) for member in members_of(task)],
     )
+
+
+def _task_score(inputs: RowInputs, member: Member) -> TaskScore:
+    """The score of a row's predictions on one of several tasks."""
+    own = dataclasses.replace(
+        inputs,
+        task=member.task,
+        metric=member.metric,
+        dev=_of_task(inputs.dev, member.name),
+        test=_of_task(inputs.test, member.name),
+        ours_test=_of_task(inputs.ours_test, member.name),
+    )
+    row = make_row(own)
+    return TaskScore(member.name, member.metric, row.dev, row.test, row.against)
+
+
+def _of_task(predicted: Predicted | None, name: str) -> Predicted | None:
+    """The labels of one task among those of several."""
+    if predicted is None:
+        return None
+    places = [place for place, label in enumerate(predicted.gold) if label[0] == name]
+    seeds = [[labels[place][1] for place in places] for labels in predicted.seeds]
+    gold = [predicted.gold[place][1] for place in places]
+    return Predicted(gold, seeds, predicted.trainings) if places else None
 
 
 def _unless_empty(predicted: Predicted | None) -> Predicted | None:
@@ -334,9 +372,16 @@ def of_this_recipe(scores: Scores, run: Path) -> bool:
 def _read_row(values: Mapping[str, Any]) -> Row:
     fields = dict(values)
     fields["seeds"] = [SeedScore(**seed) for seed in values.get("seeds", ())]
+    fields["tasks"] = [TaskScore(**_read_spreads(one)) for one in values.get("tasks", ())]
+    return Row(**_read_spreads(fields))
+
+
+def _read_spreads(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with the scores of both splits, and the difference from ours, as objects."""
+    fields = dict(values)
     for split in ("dev", "test"):
         if values[split] is not None:
             fields[split] = Spread(**values[split])
     if values.get("against") is not None:
         fields["against"] = Difference(**values["against"])
-    return Row(**fields)
+    return fields

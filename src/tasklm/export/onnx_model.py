@@ -18,7 +18,7 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.baselines.wide import load_wide
+from tasklm.tasks.baselines.wide_parts import load_wide
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 

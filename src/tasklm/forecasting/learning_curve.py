@@ -115,7 +115,9 @@ def measure_curve(task: Task, train: Examples, dev: Examples, metric: str, secon
     started = time.monotonic()
     some = evenly(train, examples_in(task, train, FITTING * seconds))
     fitted = _fitted(task, some, dev, metric)
-    refit, own = fitted.refit, [some[place] for place in fitted.refit.places]
+    refit = fitted.refit
+    assert refit is not None and isinstance(fitted.wide, Wide)
+    own = [some[place] for place in refit.places]
     units, predictions = fitted.wide.units_with(task, dev, fitted.wide.outputs(dev))
     judge = _Judge(task.tuned(dev, units, predictions), metric, fitted.wide)
     rounds: list[_Round] = []

@@ -29,7 +29,7 @@ from tasklm.storage.files import ARTEFACT, PARTIAL, damaged, read_json
 from tasklm.storage.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
-from tasklm.tasks.baselines.wide import Wide, load_wide
+from tasklm.tasks.baselines.wide_parts import AnyWide, load_wide
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tokens.batches import TokenBatch
@@ -163,7 +163,7 @@ def save_models(
     description: ModelDescription,
     models: Sequence[nn.Module],
     about: dict[str, Any],
-    wide: Wide | None = None,
+    wide: AnyWide | None = None,
 ) -> None:
     """Writes one model or an ensemble, with everything needed to predict."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -268,7 +268,7 @@ class LoadedModels:
     task: Task
     vocabulary: Vocabulary
     config: dict[str, Any]
-    wide: Wide | None
+    wide: AnyWide | None
 
     @property
     def length(self) -> int:
@@ -288,7 +288,11 @@ class LoadedModels:
 
 
 def encoded_with(
-    wide: Wide | None, task: Task, examples: Sequence[Example], vocabulary: Vocabulary, length: int
+    wide: AnyWide | None,
+    task: Task,
+    examples: Sequence[Example],
+    vocabulary: Vocabulary,
+    length: int,
 ) -> EncodedExamples:
     """Examples as their task encodes them, with the outputs of a model's wide part, if any."""
     outputs = None if wide is None else wide.outputs(examples)
@@ -307,7 +311,7 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
     return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
 
 
-def require_width(wide: Wide | None, head: nn.Module) -> None:
+def require_width(wide: AnyWide | None, head: nn.Module) -> None:
     """Raises ValueError if a wide part's outputs do not match those of its head."""
     if wide is not None and (not isinstance(head, OutHead) or head.wide_width != wide.width):
         raise ValueError(f"the wide part has {wide.width} outputs, which does not match the head")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from tasklm.run_folder import CLOCK, Seed, best_seed, trainings_of
 from tasklm.storage.files import read_json, write_record
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.readers.several import Source
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import Tracker
@@ -80,6 +82,8 @@ class TaskData:
     metric: str  # picks the model and is reported first
     wide: Any = None  # `linear_part.FittedPart`, once it is fitted
     wide_of_text: Any = None  # the same with word vectors of a corpus, if that is better
+    equal_shares: bool = False  # of the selected text, for several tasks
+    sources: Sequence[Source] = ()  # of several tasks
 
     @property
     def held_out(self) -> dict[str, list[Example]]:

@@ -139,7 +139,7 @@ def model_row(
         dev=labels_of(task, predictions, "dev", trainings),
         test=test,
         ours_test=ours_test,
-        resampling=_resampling(run),
+        resampling=resampling(run),
         costs=costs,
     )
     return make_row(inputs)
@@ -164,7 +164,8 @@ def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
     }
 
 
-def _resampling(run: Run) -> Resampling:
+def resampling(run: Run) -> Resampling:
+    """The resampling that the recipe asks for."""
     return Resampling(run.recipe.evaluate.bootstrap, run.recipe.evaluate.confidence)
 
 
@@ -223,7 +224,7 @@ def _inputs(
         dev=splits.get("dev"),
         test=splits.get("test"),
         ours_test=ours_test,
-        resampling=_resampling(run),
+        resampling=resampling(run),
     )
 
 

@@ -26,6 +26,7 @@ from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.planning import make_plan, settled, too_much_text
 from tasklm.pipeline.report import report_parts
 from tasklm.pipeline.selection import check_settings, select
+from tasklm.pipeline.single_tasks import SINGLE, single_row
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
 from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
@@ -36,6 +37,7 @@ from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, stage1_n
 from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
+from tasklm.tasks.several import members_of
 from tasklm.tracking import Tracker
 from tasklm.train.start import title_of
 
@@ -45,6 +47,7 @@ COMPARISONS = {
     "task-only": "task data only",
     "random": "random selection",
     "no-teacher": "labels alone, without teachers",
+    SINGLE: "a model for each task",
 }
 
 
@@ -219,7 +222,9 @@ def _row_name(ours: Trained) -> str:
         name = f"{select.stages[0].upper()} + influence selection (ISS)"
     else:
         name = f"{select.stages[0].upper()} selection (TLM)"
-    return name + _started_from(ours) + ", taught" * ours.parts.taught
+    tasks = len(members_of(ours.task.task))
+    together = f", {tasks} tasks together" if tasks else ""
+    return name + _started_from(ours) + together + ", taught" * ours.parts.taught
 
 
 def _started_from(trained: Trained) -> str:
@@ -230,6 +235,8 @@ def _started_from(trained: Trained) -> str:
 def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Row:
     """Trains an ablation; its row of the score table."""
     ours.run.tracker.say(f"training the ablation: {COMPARISONS[name]}", "compare")
+    if name == SINGLE:
+        return single_row(ours, _comparison(ours, name), COMPARISONS[name], ours_test, _train)
     corpus = None if name == "task-only" else ours.corpus
     other = _train(_comparison(ours, name), ours.task, corpus, "evaluate")
     assert other is not None
@@ -300,5 +307,7 @@ def _known_comparisons(recipe: Recipe) -> None:
     ]
     if "no-teacher" in recipe.evaluate.compare and not recipe.distill.teachers:
         problems.append("evaluate.compare: 'no-teacher' goes with distill.teachers")
+    if SINGLE in recipe.evaluate.compare and not recipe.several.tasks:
+        problems.append("evaluate.compare: 'single' goes with several tasks")
     if problems:
         raise RecipeError(problems)

@@ -34,8 +34,8 @@ from tasklm.storage.files import digest, read_json
 from tasklm.tasks.base import Label, Task, score
 from tasklm.tasks.baselines.featuriser import evenly
 from tasklm.tasks.baselines.text_vectors import WordVectors
-from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_fitting import FittedWide
+from tasklm.tasks.baselines.wide_parts import AnyWide, read_wide
 from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.train.init.word_vectors import word_vectors
@@ -56,7 +56,7 @@ class FittedPart:
     Both are None if the kind of task has none, or its texts contain nothing to learn from.
     """
 
-    wide: Wide | None = None
+    wide: AnyWide | None = None
     train: NDArray[np.float32] | None = None
     key: str = ""
 
@@ -106,7 +106,7 @@ def _read(folder: Path, key: str) -> FittedPart:
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
         return FittedPart(
-            Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key
+            read_wide(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key
         )
 
 
@@ -149,9 +149,14 @@ def _quick_examples(examples: Sequence[Example]) -> list[Example]:
     if size <= MANY_WORDS:
         return list(examples)
     some = evenly(examples, len(examples) * QUICK_WORDS // size)
-    classes = {one.label: one for one in examples if isinstance(one.label, str)}
-    missing = classes.keys() - {one.label for one in some if isinstance(one.label, str)}
+    classes = {(one.task, one.label): one for one in examples if _is_class(one.label)}
+    missing = classes.keys() - {(one.task, one.label) for one in some if _is_class(one.label)}
     return [*some, *(classes[label] for label in sorted(missing))]
+
+
+def _is_class(label: Label) -> bool:
+    """Whether a label, of one task or of one of several, names a class."""
+    return isinstance(label[1] if isinstance(label, tuple) else label, str)
 
 
 def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
@@ -288,7 +293,7 @@ def _scored(
     task: TaskData,
     examples: Sequence[Example],
     outputs: NDArray[np.float32],
-    wide: Wide,
+    wide: AnyWide,
     tuned: Task | None = None,
 ) -> tuple[float, Task, list[Label]]:
     """The score of outputs on labelled examples, the task tuned on these (or others), such as its

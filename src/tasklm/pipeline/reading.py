@@ -12,18 +12,22 @@ from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
 from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import kept_store
-from tasklm.errors import DataError
+from tasklm.errors import DataError, RecipeError
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
+from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS
+from tasklm.tasks.readers.several import read_several
 from tasklm.tasks.readers.splits import read_splits
 
 
 def read_task(run: Run) -> TaskData:
     """The labelled data with its audit."""
     data = run.recipe.data
+    if run.recipe.several.tasks:
+        return _read_several(run.recipe)
     if not data.train:
         raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
     splits = read_splits(data)
@@ -45,6 +49,27 @@ def read_task(run: Run) -> TaskData:
         findings=[*task.audit(splits), *audit_splits(splits, data)],
         key=digest([files, settings]),
         metric=task.metrics[0] if metric == "auto" else task.metric(metric).name,
+    )
+
+
+def _read_several(recipe: Recipe) -> TaskData:
+    """Several tasks as one."""
+    if recipe.data.train:
+        problem = "several.tasks and data.train are both given"
+        raise RecipeError([f"{problem}; name all tasks in several.tasks"])
+    tasks = read_several(recipe)
+    contents = []
+    for source in tasks.sources:
+        files = (source.data.train, source.data.dev, source.data.test)
+        contents.append([source.name, [_content(Path(name)) for name in files if name]])
+    return TaskData(
+        task=tasks.task,
+        splits=tasks.splits,
+        findings=tasks.findings,
+        key=digest([contents, recipe.data.dev_share, recipe.data.leaks, tasks.task.to_dict()]),
+        metric=tasks.task.metrics[0],
+        equal_shares=recipe.several.queries == "equal",
+        sources=tasks.sources,
     )
 
 

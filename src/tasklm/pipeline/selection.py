@@ -52,6 +52,7 @@ from tasklm.storage.files import digest, write_json
 from tasklm.train.context import TrainingContext
 
 # settings that change the speed, not the result
+BALANCED = "balanced"
 _SPEED = ("memory", "index", "master", "spark", "url")
 # settings of choosing, and k, which a plan decides
 _AFTER_SCORING = ("k", "passages", "near_duplicates")
@@ -66,12 +67,21 @@ def check_settings(settings: Select) -> None:
 
 def fitted(settings: Select, task: TaskData) -> Selector:
     """The selector, fitted to the task."""
+    train = task.splits.train
+    if equal_shares(settings, task):
+        selector = SELECTORS.get(BALANCED)(dataclasses.replace(settings, method=BALANCED))
+        selector.fit(task.texts("train"), [example.task for example in train])
+        return selector
     selector = SELECTORS.get(settings.method)(settings)
     selector.fit(
-        task.texts("train"),
-        [" ".join(task.task.classes(example.label)) for example in task.splits.train],
+        task.texts("train"), [" ".join(task.task.classes(example.label)) for example in train]
     )
     return selector
+
+
+def equal_shares(settings: Select, task: TaskData) -> bool:
+    """Whether several tasks take turns, as the classes of balanced selection do."""
+    return task.equal_shares and settings.method == "bm25"
 
 
 def select(run: Run, task: TaskData, corpus: CorpusData, plan: Plan) -> tuple[Path, str]:
@@ -90,7 +100,8 @@ def _found(
     """The Parquet file of a selector's passages, the artefact `name`, and its key."""
     k = _k(settings, corpus, plan)
     ranking_key = digest([task.key, corpus.key, k, _what(settings)])
-    key = digest([ranking_key, plan.passages, settings.near_duplicates])
+    shares = ["equal shares"] if equal_shares(settings, task) else []
+    key = digest([ranking_key, plan.passages, settings.near_duplicates, *shares])
 
     def build(folder: Path) -> None:
         with run.tracker.progress("selecting"):

@@ -114,6 +114,7 @@ def training_context(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) ->
         run.machine,
         part.wide,
         recipe.distill.labels,
+        recipe.several.power,
     )
 
 
@@ -139,6 +140,7 @@ def train(
                 without_seeds(settings),
                 *sections(run.recipe, "budget"),
                 *([] if done is None else [dataclasses.asdict(done)]),
+                *([run.recipe.several.power] if run.recipe.several.tasks else []),
             ]
         )
         title = "stage 1" if number == 1 else f"stage 1, training {number}"

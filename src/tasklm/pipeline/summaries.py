@@ -11,6 +11,7 @@ from tasklm.encoders.shapes import SIZES
 from tasklm.evaluate.scores import flops_text, metric_name, spread, spread_text
 from tasklm.pipeline.context import CorpusData, TaskData
 from tasklm.recipe.schema import Recipe
+from tasklm.tasks.several import members_of
 
 NO_CORPUS = "none; add --corpus to give the model more text to learn from"
 
@@ -18,8 +19,11 @@ NO_CORPUS = "none; add --corpus to give the model more text to learn from"
 def data_text(recipe: Recipe, task: TaskData) -> str:
     """The number of examples per split, and of labels."""
     sizes = [f"{name} {len(part):,}" for name, part in task.splits.named().items()]
-    if not recipe.data.dev:
+    if not recipe.data.dev and not recipe.several.tasks:
         sizes = [f"{size} (from train)" if size.startswith("dev ") else size for size in sizes]
+    if members := members_of(task.task):
+        counts = [f"{one.name} {len(one.own(task.splits.train)):,}" for one in members]
+        return f"{', '.join(sizes)} examples; {len(members)} tasks, train: {', '.join(counts)}"
     labels = len(task.task.labels)
     what = "classes" if task.task.classifies else "labels"
     return f"{', '.join(sizes)} examples" + (f"; {labels:,} {what}" if labels else "")

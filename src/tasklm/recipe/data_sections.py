@@ -70,6 +70,31 @@ class Data:
 
 
 @dataclass(frozen=True)
+class SeveralTasks:
+    tasks: tuple[str, ...] = key(
+        (),
+        (
+            "tasks that one model learns together: NAME=PATH or PATH, each as for data.train, or "
+            "a recipe with a [data] section of its own"
+        ),
+    )
+    power: float = key(
+        0.75,
+        (
+            "a task is drawn in proportion to its number of examples to this power; "
+            "1: in proportion to its size, 0: all tasks alike"
+        ),
+        low=0.0,
+        high=1.0,
+    )
+    queries: str = key(
+        "equal",
+        "text for several tasks: in equal shares, or the union of all queries (all)",
+        choices=("equal", "all"),
+    )
+
+
+@dataclass(frozen=True)
 class Kind:
     """Settings of particular kinds of tasks."""
 

@@ -30,6 +30,12 @@ def key(
     )
 
 
+def named_value(entry: str) -> tuple[str, str]:
+    """The name, "" for none, and the rest of NAME=REST; what has a / before the = is no name."""
+    name, equals, rest = entry.partition("=")
+    return (name, rest) if equals and "/" not in name else ("", entry)
+
+
 def value_of(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
     """Converts `value` to the type of the key; text from the command line is parsed, other types
     are not guessed.

@@ -1,9 +1,8 @@
 """The recipe: typed sections with defaults that work.
 
 Precedence: default < recipe file < command line; nothing is read from the environment. `None` means
-"auto": the budget or the data decides, and the run folder records what was decided. Sections that
-change results (data, select, tokens, model, train, finetune, distill, evaluate, budget) are
-separate from `hardware`, which must not change them.
+"auto": the budget or the data decides, and the run folder records what was decided. The sections
+change results, except for `hardware`, which must not.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.data_sections import Data, Kind, Select
+from tasklm.recipe.data_sections import Data, Kind, Select, SeveralTasks
 from tasklm.recipe.model_sections import Distill, Finetune, Model, Tokens, Train
 from tasklm.recipe.parsing import key, short, value_of
 from tasklm.registry import nearest
@@ -38,7 +37,7 @@ class Evaluate:
     )
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key(
-        (), "ablations to train for comparison: task-only, random, no-teacher"
+        (), "ablations to train for comparison: task-only, random, no-teacher, single"
     )
     baselines: bool = key(True, "score the majority and TF-IDF + linear baselines")
     ensemble: bool = key(
@@ -92,6 +91,7 @@ class Hardware:
 @dataclass(frozen=True)
 class Recipe:
     data: Data = field(default_factory=Data)
+    several: SeveralTasks = field(default_factory=SeveralTasks)
     kind: Kind = field(default_factory=Kind)
     select: Select = field(default_factory=Select)
     tokens: Tokens = field(default_factory=Tokens)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tasklm.errors import DataError, RecipeError
+from tasklm.recipe.parsing import named_value
 from tasklm.recipe.schema import Recipe, from_dict, section_types, with_overrides
 from tasklm.storage.files import digest
 from tasklm.storage.safe_reading import is_there, read_text, resolved_path
@@ -75,11 +76,23 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
             str(folder / item) if isinstance(item, str) and "://" not in item else item
             for item in data["corpus"]
         ]
+    several = values.get("several")
+    if isinstance(several, dict) and isinstance(several.get("tasks"), list):
+        several["tasks"] = [
+            with_path(item, lambda path: folder / path) if isinstance(item, str) else item
+            for item in several["tasks"]
+        ]
     distill = values.get("distill")
     if isinstance(distill, dict) and isinstance(distill.get("teachers"), list):
         distill["teachers"] = [
             str(folder / item) if isinstance(item, str) else item for item in distill["teachers"]
         ]
+
+
+def with_path(entry: str, change: Callable[[Path], Path]) -> str:
+    """NAME=PATH or PATH with the path changed."""
+    name, path = named_value(entry)
+    return f"{name}={change(Path(path))}" if name else str(change(Path(path)))
 
 
 def absolute(recipe: Recipe) -> Recipe:
@@ -95,6 +108,7 @@ def absolute(recipe: Recipe) -> Recipe:
     paths["data"]["corpus"] = [
         item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus
     ]
+    paths["several"] = {"tasks": [with_path(item, resolved_path) for item in recipe.several.tasks]}
     paths["distill"] = {
         "teachers": [str(resolved_path(Path(item))) for item in recipe.distill.teachers]
     }

@@ -20,6 +20,7 @@ class Example:
     words: tuple[str, ...] = ()
     # of a choice; `texts` has the texts before them, and then each of them
     options: tuple[str, ...] = ()
+    task: str = ""  # the name of its task, where a model has several
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from tasklm.tokens.batches import TokenBatch, shuffled
 from tasklm.tokens.examples import MOST, EncodedExamples, most_groups
 from tasklm.tokens.packing import first_fit
+from tasklm.tokens.task_draws import TaskDraws
 
 BUCKET = 16  # batches whose examples are distributed together by length
 TRIED_EPOCHS, TRIED_BATCHES = 24, 2000  # at most, for the shape that all packed batches get
@@ -20,7 +21,8 @@ SHORTER = 0.85
 
 
 class ExampleStream:
-    """Endless batches of task examples; every epoch has each example once.
+    """Endless batches of task examples; every epoch has each example once, or, of several tasks,
+    what `draws` draw.
 
     Padded batches hold examples of about one length, so that little padding is computed. A compiled
     model needs batches of few shapes: packed ones, which have examples of all lengths, distributed
@@ -36,9 +38,11 @@ class ExampleStream:
         seed: int,
         one_shape: bool = False,
         packs: bool = True,
+        draws: TaskDraws | None = None,
     ) -> None:
         self.examples, self.seed, self.packed = examples, seed, one_shape and packs
         self.batch = max(1, batch // examples.together)  # groups
+        self.draws = draws
         self.epoch, self.index = 0, 0
         self._batches: list[np.ndarray] = []
         self.shape: tuple[int, int] | None = None  # rows and length of all packed batches
@@ -52,7 +56,8 @@ class ExampleStream:
             self.text_shape = self._packed_shape(examples.lengths, 1)
 
     def __len__(self) -> int:
-        return -(-len(self.examples) // self.batch)
+        size = len(self.examples) if self.draws is None else self.draws.size
+        return -(-size // self.batch)
 
     def state(self) -> dict[str, Any]:
         """The position of the next batch."""
@@ -99,7 +104,10 @@ class ExampleStream:
         return self.examples.padded_texts(groups, unit)
 
     def _epoch(self) -> list[np.ndarray]:
-        order = shuffled(len(self.examples), self.seed, self.epoch)
+        if self.draws is None:
+            order = shuffled(len(self.examples), self.seed, self.epoch)
+        else:
+            order = self.draws.order(self.seed, self.epoch)
         sizes = self.examples.totals if self.packed else self.examples.lengths
         batches = []
         for start in range(0, len(order), self.batch * BUCKET):

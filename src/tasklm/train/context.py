@@ -10,7 +10,7 @@ from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
 from tasklm.models.task_model import encoded_with
 from tasklm.tasks.base import Task
-from tasklm.tasks.baselines.wide import Wide
+from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
@@ -31,8 +31,9 @@ class TrainingContext:
     external: Shards | None  # None: task data only
     length: int
     machine: Machine
-    wide: Wide | None = None  # of stage 2
+    wide: AnyWide | None = None  # of stage 2
     labels_weight: float | None = None  # beside teachers, of which `train` then has the outputs
+    task_power: float = 1.0  # of several tasks, see several.power
 
     @property
     def taught(self) -> bool:

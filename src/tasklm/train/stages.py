@@ -23,6 +23,7 @@ from tasklm.tasks.base import score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
+from tasklm.tokens.task_draws import TaskDraws
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
@@ -70,7 +71,8 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
 
 def _examples(context: TrainingContext, batch: int, seed: int) -> ExampleStream:
     machine, task = context.machine, context.task
-    return ExampleStream(context.train, batch, seed, one_shape=machine.compiles, packs=task.packs)
+    draws = TaskDraws.of(context.train.examples, context.task_power)
+    return ExampleStream(context.train, batch, seed, machine.compiles, task.packs, draws)
 
 
 def _is_small(cost: EncoderCost, batch: int, length: int) -> bool:

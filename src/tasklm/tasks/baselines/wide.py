@@ -145,13 +145,6 @@ def _require_fit(wide: Wide) -> None:
         raise ValueError(f"the linear model has {len(weights):,} weights for {columns:,} features")
 
 
-def load_wide(folder: Path) -> Wide | None:
-    """The wide part of a model in a folder; None if it has none."""
-    if not (folder / FOLDER).is_dir():
-        return None
-    return Wide.load(folder / FOLDER)
-
-
 def labels_by(
     wide: Wide | None, task: Task, held: Mapping[str, Sequence[Example]]
 ) -> dict[str, list[Label]]:

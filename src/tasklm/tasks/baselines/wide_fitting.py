@@ -29,6 +29,7 @@ from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.tag_fitting import fit_linear
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, outputs_of
+from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.baselines.word_features import WordFeatures
 from tasklm.tasks.examples import Example
 
@@ -63,9 +64,9 @@ class FittedWide:
     fitted without it.
     """
 
-    wide: Wide
+    wide: AnyWide
     train: NDArray[np.float32]
-    refit: Refit
+    refit: Refit | None = None  # of one task
 
 
 def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:

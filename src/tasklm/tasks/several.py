@@ -1,0 +1,362 @@
+"""Several tasks for one model: each example belongs to one of them, by its name.
+
+The kinds whose answers follow from single places share batches and one head. Every task has its own
+columns of the head's outputs, and the columns of other tasks are masked (BAM, arXiv 1907.04829).
+A label of such a task is a pair: the name of the task, and the label there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasklm.errors import DataError, RecipeError
+from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit
+from tasklm.tasks.baselines.wide_fitting import FittedWide
+from tasklm.tasks.baselines.wide_parts import WideParts
+from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.heads.layers import OutHead, TokenHead
+from tasklm.tasks.mean_metric import MeanMetric
+from tasklm.tasks.saved import number_in, text_in
+
+KIND = "several"
+SHARING = ("classify", "multilabel", "regress", "tag")  # kinds that can share a head
+MEAN = "mean"  # the metric: that of the tasks' own metrics
+MOST = 1000  # tasks
+SIMPLEST, LINEAR = "simplest baseline of each task", "linear model of each task"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of several tasks, and its columns of the outputs."""
+
+    name: str
+    task: Task
+    metric: str
+    first: int  # column
+    outputs: int  # columns
+    places: float = 1.0  # of a training example, on average: the words of a sentence
+
+    @property
+    def columns(self) -> slice:
+        """Its columns of the outputs."""
+        return slice(self.first, self.first + self.outputs)
+
+    def own(self, examples: Sequence[Example]) -> list[Example]:
+        """Its examples among some, as its task reads them."""
+        return [alone(example) for example in examples if example.task == self.name]
+
+    def targets(self, targets: Tensor, number: int) -> Tensor:
+        """Its targets, NONE at the places of other tasks."""
+        numbers = 1
+        if self.task.kind == "multilabel":
+            numbers = self.outputs
+        own = targets[..., 1 : 1 + numbers].masked_fill(targets[..., :1] != number, NONE)
+        if self.task.kind != "multilabel":
+            own = own[..., 0]
+        return own if self.task.kind == "regress" else own.round().long()
+
+
+def alone(example: Example) -> Example:
+    """An example as its own task reads it."""
+    label = None if example.label is None else example.label[1]
+    return dataclasses.replace(example, label=label, task="")
+
+
+def joined(name: str, examples: Sequence[Example]) -> list[Example]:
+    """Examples of a task as those of one of several."""
+    return [dataclasses.replace(one, label=(name, one.label), task=name) for one in examples]
+
+
+def members_of(task: Task) -> list[Member]:
+    """The tasks that a task is made of; none where it is one task."""
+    return task.members if isinstance(task, Several) else []
+
+
+@TASKS.register(KIND)
+class Several:
+    """Tasks with one encoder and one head."""
+
+    kind: ClassVar[str] = KIND
+    classifies, reads_vectors, packs, together = False, False, True, 1
+    untaught = ""
+    metrics: tuple[str, ...] = (MEAN,)
+    elsewhere = None
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        metrics: Mapping[str, str],
+        places: Mapping[str, float] | None = None,
+    ) -> None:
+        self.labels: list[str] = []
+        self.members: list[Member] = []
+        first = 0
+        for name, task in tasks.items():
+            require_sharing(name, task)
+            head = task.head(1, 0.0)
+            assert isinstance(head, OutHead)
+            count = head.wide_width
+            own = (places or {}).get(name, 1.0)
+            self.members.append(Member(name, task, metrics[name], first, count, own))
+            first += count
+        self.outputs = first
+        self.pairs = any(member.task.pairs for member in self.members)
+        self.cased = any(member.task.cased for member in self.members)
+        self._numbers = {member.name: number for number, member in enumerate(self.members)}
+
+    def member(self, name: str) -> Member:
+        """The named task; raises RecipeError, which lists the names, for another."""
+        if name not in self._numbers:
+            names = ", ".join(self._numbers)
+            problem = f"there is no task {name!r}" if name else "the model has several tasks"
+            raise RecipeError([f"{problem}; name one of: {names}"])
+        return self.members[self._numbers[name]]
+
+    @classmethod
+    def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
+        """Refused: files are of one task."""
+        raise DataError(
+            "a file is of one task, but the model has several",
+            file=path,
+            remedy="Name the task: --task NAME.",
+        )
+
+    @classmethod
+    def from_examples(cls, train: Sequence[Example], settings: Kind) -> Several:
+        """Refused: examples alone do not tell the kinds of their tasks."""
+        raise DataError(
+            "several tasks do not come from one file", remedy="Name them in several.tasks."
+        )
+
+    def asked(self, text: str) -> Example:
+        """Refused: the text may be of any of the tasks."""
+        names = ", ".join(self._numbers)
+        raise DataError("the model has several tasks", remedy=f"Name one with --task: {names}.")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Several:
+        """The tasks that `to_dict` described."""
+        listed = values["tasks"]
+        if not isinstance(listed, list) or not 0 < len(listed) <= MOST:
+            raise ValueError("tasks of the model is not a list of tasks")
+        tasks: dict[str, Task] = {}
+        metrics, places = {}, {}
+        for one in listed:
+            name, kind = text_in(one, "name"), text_in(one["task"], "kind")
+            if name in tasks or kind not in SHARING:
+                raise ValueError(f"the task {name!r} occurs twice, or is of another kind")
+            tasks[name] = TASKS.get(kind).from_dict(one["task"])
+            metrics[name], places[name] = text_in(one, "metric"), number_in(one, "places")
+            if places[name] <= 0:
+                raise ValueError(f"the task {name!r} has no places")
+        return cls(tasks, metrics, places)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tasks with their names and metrics."""
+        return {
+            "kind": self.kind,
+            "tasks": [
+                {
+                    "name": member.name,
+                    "metric": member.metric,
+                    "places": member.places,
+                    "task": member.task.to_dict(),
+                }
+                for member in self.members
+            ],
+        }
+
+    def audit(self, splits: Splits) -> list[Finding]:
+        """What each task finds in its own examples."""
+        findings = []
+        for member in self.members:
+            own = Splits(member.own(splits.train), member.own(splits.dev), member.own(splits.test))
+            for one in member.task.audit(own):
+                brief = f"{member.name}: {one.brief}" if one.brief else ""
+                check = f"{member.name}: {one.check}"
+                findings.append(dataclasses.replace(one, check=check, brief=brief))
+        return findings
+
+    def classes(self, label: Label) -> list[str]:
+        """None: classes of different tasks are not compared."""
+        return []
+
+    def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
+        """The units of each task; targets begin with the number of the task."""
+        units: list[list[Unit]] = [[] for _ in examples]
+        numbers = max(len(target_row(member)) for member in self.members)
+        for number, member in enumerate(self.members):
+            where = places_of(examples, member.name)
+            for unit in member.task.encode(member.own(examples), tokeniser, length):
+                unit.example = where[unit.example]
+                if unit.targets is not None:
+                    unit.targets = _numbered(unit.targets, number, numbers)
+                units[unit.example].append(unit)
+        return [unit for own in units for unit in own]
+
+    def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
+        """A fresh head with the outputs of all tasks."""
+        return TokenHead(width, self.outputs, dropout, normed)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The losses of all tasks; one that is summed over words is divided by the usual number."""
+        losses = []
+        for number, member in enumerate(self.members):
+            own = member.targets(targets, number)
+            losses.append(member.task.loss(outputs[..., member.columns], own) / member.places)
+        return torch.stack(losses).sum()
+
+    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        """The losses of all tasks against their teachers."""
+        losses = []
+        for number, member in enumerate(self.members):
+            own, columns = member.targets(targets, number), member.columns
+            loss = member.task.taught_loss(outputs[..., columns], taught[..., columns], own)
+            losses.append(loss / member.places)
+        return torch.stack(losses).sum()
+
+    def lesson(self, outputs: Floats) -> Floats:
+        """The logits themselves."""
+        return np.copy(outputs)
+
+    def count(self, targets: Tensor) -> int:
+        """The number of examples, of which words are a share."""
+        counts = [
+            member.task.count(member.targets(targets, number)) / member.places
+            for number, member in enumerate(self.members)
+        ]
+        return max(round(sum(counts)), int(any(counts)))
+
+    def keep(self, outputs: Floats) -> Floats:
+        """All outputs: which task a unit belongs to is known later."""
+        return np.copy(outputs)
+
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
+    ) -> Several:
+        """The tasks, each tuned on its own examples."""
+        tasks, metrics, places = {}, {}, {}
+        for member in self.members:
+            own = _parts(member, examples, units, predictions)
+            tasks[member.name] = member.task.tuned(*own) if own[0] else member.task
+            metrics[member.name], places[member.name] = member.metric, member.places
+        return Several(tasks, metrics, places)
+
+    def answers(
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
+    ) -> list[Answer]:
+        """The answers of each task, with its name."""
+        answers: list[Answer] = [{} for _ in examples]
+        for member in self.members:
+            own = member.task.answers(*_parts(member, examples, units, predictions))
+            for place, answer in zip(places_of(examples, member.name), own, strict=True):
+                answers[place] = {"task": member.name, **answer}
+        return answers
+
+    def label_of(self, answer: Answer) -> Label:
+        """The name of the task and the label there."""
+        return answer["task"], self.member(answer["task"]).task.label_of(answer)
+
+    def metric(self, name: str) -> Metric:
+        """The mean of the tasks' own metrics."""
+        if name != MEAN:
+            raise RecipeError([f"evaluate.metric = {name!r}: several tasks have the metric mean"])
+        own = {member.name: member.task.metric(member.metric) for member in self.members}
+        return MeanMetric(MEAN, own)
+
+    def baselines(
+        self,
+        train: Sequence[Example],
+        held: Mapping[str, Sequence[Example]],
+        metric: str,
+        wide: WideParts | None = None,
+    ) -> dict[str, dict[str, list[Label]]]:
+        """The simplest and the strongest baseline of each task."""
+        labels: dict[str, dict[str, list[Label]]] = {
+            name: {split: [None] * len(part) for split, part in held.items()}
+            for name in (SIMPLEST, LINEAR)
+        }
+        for member in self.members:
+            own = {split: member.own(part) for split, part in held.items() if member.own(part)}
+            part = None if wide is None else wide.parts.get(member.name)
+            cheap = list(
+                member.task.baselines(member.own(train), own, member.metric, part).values()
+            )
+            for name, answers in ((SIMPLEST, cheap[0]), (LINEAR, cheap[-1])):
+                for split in own:
+                    places = places_of(held[split], member.name)
+                    for place, label in zip(places, answers[split], strict=True):
+                        labels[name][split][place] = (member.name, label)
+        return labels
+
+    def fit_wide(
+        self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
+    ) -> FittedWide | None:
+        """Fits the wide part of each task; None if a tagger has none, or no task has any."""
+        fitted = {
+            member.name: member.task.fit_wide(member.own(train), member.own(dev), member.metric)
+            for member in self.members
+        }
+        bare = [member for member in self.members if fitted[member.name] is None]
+        if len(bare) == len(self.members) or any(one.task.kind == "tag" for one in bare):
+            return None
+        columns = {member.name: (member.first, member.outputs) for member in self.members}
+        parts = {name: None if one is None else one.wide for name, one in fitted.items()}
+        wide = WideParts(parts, columns)
+        outputs = {name: one.train for name, one in fitted.items() if one is not None}
+        return FittedWide(wide, wide.laid_out(train, outputs))
+
+
+def require_sharing(name: str, task: Task) -> None:
+    """Raises RecipeError, with the way out, for a task that cannot share a head with others."""
+    problem = ""
+    if task.kind not in SHARING:
+        problem = f"tasks of kind {task.kind} cannot share a model; kinds that can: "
+        problem += ", ".join(SHARING)
+    elif not task.packs:
+        problem = "a CRF cannot share a model; leave out kind.crf"
+    elif getattr(task, "marks", ()):
+        problem = "a head that reads marks cannot share a model; leave out kind.marks"
+    if problem:
+        raise RecipeError([f"several.tasks: {name}: {problem}, or train it by itself"])
+
+
+def target_row(member: Member) -> range:
+    """As many numbers as a place has targets in a task."""
+    return range(member.outputs if member.task.kind == "multilabel" else 1)
+
+
+def places_of(examples: Sequence[Example], name: str) -> list[int]:
+    """Where the examples of a task stand among all."""
+    return [place for place, example in enumerate(examples) if example.task == name]
+
+
+def _numbered(targets: NDArray[Any], number: int, numbers: int) -> NDArray[np.float32]:
+    """The targets of a unit behind the number of its task, filled up with NONE."""
+    rows = targets.reshape(len(targets), -1)
+    row = np.full((len(rows), 1 + numbers), NONE, np.float32)
+    row[:, 0], row[:, 1 : 1 + rows.shape[1]] = number, rows
+    return row
+
+
+def _parts(
+    member: Member, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
+) -> tuple[list[Example], list[Unit], list[Any]]:
+    """The examples, units and kept outputs of one task."""
+    where = {place: number for number, place in enumerate(places_of(examples, member.name))}
+    own, kept_outputs = [], []
+    for unit, outputs in zip(units, predictions, strict=True):
+        if unit.example in where:
+            own.append(dataclasses.replace(unit, example=where[unit.example]))
+            kept_outputs.append(member.task.keep(outputs[:, member.columns]))
+    return member.own(examples), own, kept_outputs
