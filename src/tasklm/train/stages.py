@@ -71,7 +71,7 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
 
 def _examples(context: TrainingContext, batch: int, seed: int) -> ExampleStream:
     machine, task = context.machine, context.task
-    draws = TaskDraws.of(context.train.examples, context.task_power)
+    draws = TaskDraws.of(context.train.group_examples, context.task_power)
     return ExampleStream(context.train, batch, seed, machine.compiles, task.packs, draws)
 
 
