@@ -143,7 +143,10 @@ def metrics_of(wanted: str, tasks: Mapping[str, Task], sources: Sequence[Source]
     for name, task in tasks.items():
         usual = [one for one in common if one in task.metrics]
         given = named.get(name) or (own[name] if own[name] in task.metrics else "")
-        metrics[name] = task.metric(given or (usual or list(task.metrics))[0]).name
+        try:
+            metrics[name] = task.metric(given or (usual or list(task.metrics))[0]).name
+        except RecipeError as error:
+            raise RecipeError([f"{name}: {problem}" for problem in error.problems]) from None
     unknown = [one for one in common if not any(one in task.metrics for task in tasks.values())]
     if unknown:
         raise RecipeError([f"evaluate.metric: no task has the metric {unknown[0]!r}"])
