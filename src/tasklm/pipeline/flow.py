@@ -17,6 +17,7 @@ from tasklm.device.ranks import first_of_all, processes_started
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
 from tasklm.evaluate.scores import Row, Scores, to_dict
+from tasklm.evaluate.task_tables import OWN_MODELS
 from tasklm.evaluate.verdict import with_verdict
 from tasklm.pipeline import evaluation, reading, steps
 from tasklm.pipeline.analysis import insights
@@ -47,7 +48,7 @@ COMPARISONS = {
     "task-only": "task data only",
     "random": "random selection",
     "no-teacher": "labels alone, without teachers",
-    SINGLE: "a model for each task",
+    SINGLE: OWN_MODELS,
 }
 
 
