@@ -173,6 +173,12 @@ def test_leaks_between_tasks_are_found_in_either_order_of_a_pair() -> None:
         ("x", "dev of y", [(one, two)]),
         ("x", "test of y", [(single, single)]),
     ]
+    apart = Example(('He said : " it is n\'t so . "', "A   café"), "a")
+    joined_up = Example(("A cafe\u0301", 'he said: "It isn\'t so."'), "b")
+    punctuated = {"x": Splits([apart], []), "y": Splits([], [joined_up])}
+    assert [leak.where for leak in cross_leaks(punctuated)] == ["dev of y"]
+    signs = {"x": Splits([Example((":)",), "a")], []), "y": Splits([], [Example((":(",), "b")])}
+    assert cross_leaks(signs) == []  # texts without words are compared as they are
     parted = {"x": Splits([one], []), "y": Splits([], [single])}
     assert cross_leaks(parted) == []  # one text of the pair alone is no leak
     assert cross_leaks({"x": Splits([one], [one])}) == []  # that is the task's own audit

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.words import words
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.parsing import named_value
@@ -157,9 +158,9 @@ def _places(splits: Mapping[str, Splits]) -> dict[str, float]:
     """The words of a training sentence on average, where examples are lists of words."""
     places = {}
     for name, own in splits.items():
-        words = [len(example.label) for example in own.train if isinstance(example.label, list)]
-        tagged = words and own.train[0].words
-        places[name] = max(1.0, sum(words) / len(words)) if tagged else 1.0
+        sizes = [len(example.label) for example in own.train if isinstance(example.label, list)]
+        tagged = sizes and own.train[0].words
+        places[name] = max(1.0, sum(sizes) / len(sizes)) if tagged else 1.0
     return places
 
 
@@ -189,8 +190,11 @@ class Leak:
 
 
 def example_key(example: Example) -> Key:
-    """The same for the same texts in any order: a pair may stand the other way round elsewhere."""
-    return tuple(sorted(text_key(text) for text in example.texts))
+    """The same for the same words in any order of the texts.
+
+    Elsewhere a pair may stand the other way round, and punctuation be set apart: `said ."`.
+    """
+    return tuple(sorted(text_key("".join(words(text)) or text) for text in example.texts))
 
 
 def cross_leaks(splits: Mapping[str, Splits]) -> list[Leak]:
