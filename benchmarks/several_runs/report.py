@@ -9,7 +9,6 @@ from several_runs import plan, published
 from several_runs.data import metric_of
 from several_runs.tables import (
     MEAN,
-    Difference,
     Strategy,
     corrected,
     difference_text,
@@ -178,6 +177,7 @@ class Page:
     def _notes(self) -> list[str]:
         settings = self.record["settings"]
         lines = ["## Notes", "", _ABOUT, _STAGE1[settings["stage1"]]]
+        lines += [note for name, note in _TABLE_NOTES.items() if name in self.tables]
         if settings["labels"]:
             lines.append(
                 f"- Of each training set {settings['labels']:,} examples were used, those with the"
@@ -206,13 +206,15 @@ _ABOUT = """\
 - **Teachers** are the models that a run keeps, the best of its seeds on dev. Dev also chooses the epoch: of each task alone, or of all
   tasks together.
 - **Dropped**: training examples that dev or test of the same task has too (own), and those that dev or test of another task has (others').
-  All strategies read the same files.
-- The row without layer-wise learning rates is left out of Table 3.4: `finetune.layer_decay` is 1 unless set.
-- Table 3.3 compares with the one model that fine-tuning begins with, its head is new, and its rate a tenth of the one before."""
+  All strategies read the same files."""
+_TABLE_NOTES = {
+    "3.3": "- Table 3.3: fine-tuning begins with the one model that a run keeps, and is compared with that; its head is new, "
+    "its learning rate a tenth of the one before.",
+    "3.4": "- Table 3.4 lacks the row without layer-wise learning rates: `finetune.layer_decay` is 1 here unless set.",
+}
 _STAGE1 = {
     "shared": "- **Stage 1** is one for all strategies: text that the examples of all tasks select, and no labels "
     "(`train.rho1` = 1000000, `train.rho2` = 1e6).",
     "own": "- **Stage 1** is of each task alone, or of all tasks together, with their labels; students begin with "
     "that of the model they are compared with.",
 }
-__all__ = ["Difference", "Page"]
