@@ -213,7 +213,7 @@ _TABLE_NOTES = {
     "3.4": "- Table 3.4 lacks the row without layer-wise learning rates: `finetune.layer_decay` is 1 here unless set.",
 }
 _STAGE1 = {
-    "shared": "- **Stage 1** is one for all strategies: text that the examples of all tasks select, and no labels "
+    "shared": "- **Stage 1** is one for all strategies: text that the examples of all tasks select; their labels play no part "
     "(`train.rho1` = 1000000, `train.rho2` = 1e6).",
     "own": "- **Stage 1** is of each task alone, or of all tasks together, with their labels; students begin with "
     "that of the model they are compared with.",
