@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.words import words
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.parsing import named_value
@@ -186,8 +187,11 @@ class Leak:
 
 
 def example_key(example: Example) -> Key:
-    """The same for the same texts in any order: a pair may stand the other way round elsewhere."""
-    return tuple(sorted(text_key(text) for text in example.texts))
+    """The same for texts of the same letters and digits, in any order.
+
+    Elsewhere a pair may stand the other way round, and signs may be set off by spaces.
+    """
+    return tuple(sorted(text_key("".join(words(text)) or text) for text in example.texts))
 
 
 def cross_leaks(splits: Mapping[str, Splits]) -> list[Leak]:
