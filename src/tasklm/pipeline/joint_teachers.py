@@ -87,7 +87,7 @@ def joint_lessons(
             rows[place][:, member.columns] = lesson
         for split, part in task.held_out.items():
             given = _mean_lessons(run, task, member, models, part, trained=False)
-            answered = _labels(member.task, member.own(part), given)
+            answered = labels_from(member.task, member.own(part), given)
             for place, label in zip(places_of(part, member.name), answered, strict=True):
                 labels[split][place] = (member.name, label)
     return np.concatenate(rows).astype(np.float32), labels
@@ -191,7 +191,7 @@ def _held_out_of(
     return outputs[np.array(wanted, np.int64)]
 
 
-def _labels(task: Task, examples: Sequence[Example], lessons: Lessons) -> list[Label]:
+def labels_from(task: Task, examples: Sequence[Example], lessons: Lessons) -> list[Label]:
     """The labels that outputs give to a task's examples."""
     units = [
         Unit([], list(range(len(lesson))), None, example=number)

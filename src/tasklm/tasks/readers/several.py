@@ -190,9 +190,9 @@ class Leak:
 
 
 def example_key(example: Example) -> Key:
-    """The same for the same words in any order of the texts.
+    """The same for texts of the same letters and digits, in any order.
 
-    Elsewhere a pair may stand the other way round, and punctuation be set apart: `said ."`.
+    Elsewhere a pair may stand the other way round, and signs may be set off by spaces.
     """
     return tuple(sorted(text_key("".join(words(text)) or text) for text in example.texts))
 
