@@ -28,6 +28,8 @@ ABLATIONS = {  # run → options of a student of all tasks
 }
 TUNED = {"multi-tuned": MULTI, "single-multi-tuned": JOINED}
 SMALL, RELATED, OTHERS = "rte", ("mnli", "sick_entail"), ("qqp", "cola", "sst2")
+# sections of the recipe that do not come with the stage 1 that a run begins with
+OWN = ("finetune", "distill", "several", "evaluate", "data", "kind", "hardware")
 SLOWER = 0.1  # of the learning rate, when a model of all tasks is fine-tuned on one of them
 UNLABELLED = {"train.rho1": "1000000", "train.rho2": "1e6"}  # stage 1 reads text, not labels
 
@@ -124,14 +126,14 @@ def command(run: Planned, settings: Settings) -> list[str]:
         words = ["distill", *(str(settings.work / name) for name in run.teachers)]
     else:
         words = ["fit", *(str(data_of(settings.work, task)) for task in run.tasks)]
-        if settings.recipe is not None:
+        if not run.start and settings.recipe is not None:
             words += ["--recipe", str(settings.recipe)]
         if not run.start:
             words += ["--corpus", settings.corpus]
         words += ["--data.leaks", "drop", "--evaluate.baselines", "false"]
     words += ["--hardware.cache", str(settings.work / "cache")]
     words += ["--evaluate.metric", metric, "--finetune.seeds", str(settings.seeds)]
-    words += [*settings.extra, *run.options]
+    words += [*(for_stage2(settings.extra) if run.start else settings.extra), *run.options]
     if run.start.endswith("/model"):
         model = settings.work / run.start
         rate = SLOWER * rate_of(settings.work / run.start.removesuffix("/model"))
@@ -140,6 +142,16 @@ def command(run: Planned, settings: Settings) -> list[str]:
     elif run.start:
         words += ["--train.start", str(settings.work / run.start / "stage1"), "--train.steps", "0"]
     return [*words, "--out", str(settings.work / run.name)]
+
+
+def for_stage2(extra: Sequence[str]) -> list[str]:
+    """The options that a run takes which begins with the stage 1 of another."""
+    pairs = list(zip(extra[::2], extra[1::2], strict=True))
+    words: list[str] = []
+    for name, value in pairs:
+        if name.removeprefix("--").split(".")[0] in OWN:
+            words += [name, value]
+    return words
 
 
 def data_of(work: Path, task: str) -> Path:
