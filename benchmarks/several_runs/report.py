@@ -188,8 +188,8 @@ class Page:
         lines.append(
             f"- Seeds of stage 2: {settings['seeds']}; the stage 1 is one for all of them."
         )
-        if settings["recipe"] or settings["extra"]:
-            lines.append(f"- Settings: `{settings['recipe']}` `{settings['extra']}`.")
+        given = [f"`{settings[name]}`" for name in ("recipe", "extra") if settings[name]]
+        lines += [f"- Settings: {', '.join(given)}."] if given else []
         minutes = ", ".join(f"{name} {spent:.1f}" for name, spent in self.record["minutes"].items())
         lines += [f"- Minutes: {minutes}."] if minutes else []
         return lines + [f"- No result: {reason}." for reason in self.record["failed"]]

@@ -7,13 +7,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import typer
 from typer.main import get_command
 
 from tasklm.cli.app import app
-from tasklm.cli.options import overrides_of
+from tasklm.cli.options import files_and_options, overrides_of
 from tasklm.errors import TaskLMError
 from tasklm.pipeline.opening import check_names
 from tasklm.pipeline.selection import check_settings
@@ -72,7 +73,10 @@ def tasklm(words: Sequence[str]) -> None:
     recipe = ROOT / start if start and Path(start).parts[0] == "recipes" else None
     if recipe is not None and not recipe.exists():
         raise WrongCommand(f"there is no {start}")
-    found = load(recipe, overrides_of(context.args))
+    # verbs that take several files read the recipe's keys from among them
+    several = [value for value in context.params.values() if isinstance(value, list | tuple)]
+    among = [files_and_options([str(word) for word in words])[1] for words in several]
+    found = load(recipe, overrides_of([*context.args, *chain.from_iterable(among)]))
     check_names(found)
     check_settings(found.select)
 

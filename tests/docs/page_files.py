@@ -12,6 +12,7 @@ from pathlib import Path
 
 import zstandard
 
+from tasklm.recipe.parsing import named_value
 from tests.checkpoints import write_checkpoint
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.kind_data import CASES
@@ -24,6 +25,7 @@ KIND_FOLDERS = {
     "squad": "span",
     "ewt": "parse",
 }
+GLUE = ("RTE", "SST-2", "MNLI")
 HUB = "hub"  # where the cache of Hugging Face's hub stands here
 SPLITS = (("train", 60, 1), ("dev", 30, 2), ("test", 30, 3))
 
@@ -83,8 +85,8 @@ def write_files(folder: Path) -> None:
 
 
 def write_kinds(folder: Path) -> None:
-    """Writes a folder with train, dev and test of each kind of task that the pages name, and two of
-    GLUE's as GLUE has them.
+    """Writes a folder with train, dev and test of each kind of task that the pages name, and three
+    of GLUE's as GLUE has them.
     """
     cases = {case.kind: case for case in CASES}
     for name, kind in KIND_FOLDERS.items():
@@ -115,6 +117,10 @@ def write_kinds(folder: Path) -> None:
                 for i, row in enumerate(labelled(40, 40 + seed))
             ]
             _write_table(folder / name / f"{split}.tsv", header, rows, "\t")
+    (folder / "SST-2").mkdir()
+    for split, count, seed in SPLITS:
+        texts = [[row["text"], row["label"]] for row in labelled(count, 60 + seed)]
+        _write_table(folder / "SST-2" / f"{split}.tsv", ["sentence", "label"], texts, "\t")
 
 
 def write_checkpoints(folder: Path) -> None:
@@ -143,7 +149,7 @@ def provide(words: list[str], finished: Path, run_cli: Callable[[list[str]], str
     """
     before = ["", *words[:-1]]
     read = [
-        Path(word)
+        Path(named_value(word)[1])
         for word, option in zip(words, before, strict=True)
         if option not in ("--out", "--to")
     ]
@@ -153,10 +159,7 @@ def provide(words: list[str], finished: Path, run_cli: Callable[[list[str]], str
     ):
         write_checkpoints(Path.cwd())
     if (
-        any(
-            path.parts[:1] and path.parts[0] in (*KIND_FOLDERS, "RTE", "MNLI", "runs")
-            for path in read
-        )
+        any(path.parts[:1] and path.parts[0] in (*KIND_FOLDERS, *GLUE, "runs") for path in read)
         and not Path("ner").exists()
     ):
         write_kinds(Path.cwd())
@@ -183,7 +186,9 @@ def _make_run(run: Path, finished: Path, run_cli: Callable[[list[str]], str]) ->
                 "false",
             ]
         )
+    elif run.name == "many":
+        run_cli(["fit", "RTE/", "SST-2/", "--out", str(run), "--evaluate.baselines", "false"])
     else:
-        folder = {"rte": "RTE"}.get(run.name, run.name)
+        folder = {name.lower(): name for name in GLUE}.get(run.name, run.name)
         train, dev = (str(next(Path(folder).glob(f"{split}.*"))) for split in ("train", "dev"))
         run_cli(["fit", train, "--dev", dev, "--out", str(run), "--evaluate.baselines", "false"])

@@ -8,6 +8,7 @@ from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.examples import Example
+from tasklm.tasks.readers.several import named_path
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "glue"
 EXPECTED = {  # the scores of "ELECTRA" (arXiv 2003.10555), section 3.1
@@ -41,3 +42,14 @@ def test_the_second_metrics_of_the_papers_are_there(name: str) -> None:
     train = [Example(("a", "b"), label) for label in (("0", "1") if name != "stsb" else (0.0, 1.0))]
     metrics = TASKS.get(EXPECTED[name][0]).from_examples(train, Kind()).metrics
     assert ("pearson" if name == "stsb" else "f1") in metrics
+
+
+def test_the_recipe_of_all_tasks_has_their_metrics() -> None:
+    recipe = load(FOLDER.with_suffix(".toml"))
+    names = [named_path(entry)[0] for entry in recipe.several.tasks]
+    assert set(names) == set(EXPECTED) - {"wnli"} and len(names) == 8
+    parts = recipe.evaluate.metric.split(",")
+    named = dict(part.split("=") for part in parts[1:])
+    metrics = {name: named.get(name, parts[0]) for name in names}
+    assert metrics == {name: EXPECTED[name][1] for name in names}
+    assert recipe.several.power == 0.75 and recipe.data.leaks == "drop"
