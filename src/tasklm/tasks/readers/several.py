@@ -7,7 +7,6 @@ seen it. Such examples are refused, dropped or kept as data.leaks says.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +22,8 @@ from tasklm.tasks.audit import audit_splits
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.readers.splits import read_splits, resolved
-from tasklm.tasks.several import Several, joined, require_sharing
+from tasklm.tasks.several import Several, is_name, joined, require_sharing
 
-_NAME = re.compile(r"[\w.-]{1,80}")
 _SHOWN = 3  # examples of a finding
 RECIPE = "recipe.toml"
 CHECK = "examples in two tasks"
@@ -75,7 +73,7 @@ def named_path(entry: str) -> tuple[str, Path]:
         if path.name == RECIPE or path.stem == "train" or path.name.startswith("train."):
             named_by = path.parent
         name = named_by.name.split(".")[0] if named_by.is_file() else named_by.name
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         problem = f"{name!r} cannot be the name of a task; give another: NAME={path}"
         raise RecipeError([f"several.tasks: {problem}"])
     return name, path
