@@ -95,6 +95,18 @@ def _read_source(path: Path, recipe: Recipe) -> tuple[Data, Recipe]:
     return resolved(data), recipe
 
 
+def columns_of(recipe: Recipe) -> dict[str, Data]:
+    """The columns of each task's rows; those that only its files tell, if these are still there."""
+    columns = {}
+    for entry in recipe.several.tasks:
+        name, path = named_path(entry)
+        try:
+            columns[name] = _read_source(path, recipe)[0]
+        except DataError:  # a model is used without its files, too
+            columns[name] = recipe.data
+    return columns
+
+
 def read_several(recipe: Recipe) -> JoinedTasks:
     """The tasks of several.tasks as one, with what the audit finds."""
     sources = sources_of(recipe)
