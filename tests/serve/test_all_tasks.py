@@ -15,7 +15,7 @@ from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
 from tasklm.serve.all_tasks import AllTasks
-from tasklm.serve.predictor import Predictor, columns_in
+from tasklm.serve.predictor import Predictor, columns_for
 from tasklm.tasks.readers.several import columns_of
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences, write_jsonl
@@ -143,7 +143,7 @@ def test_an_ensemble_answers_for_a_task_by_the_mean(tmp_path: Path, vocabulary: 
 
 
 def test_rows_have_the_columns_of_their_tasks(run: Path, tmp_path: Path) -> None:
-    columns = columns_in(run)
+    columns = columns_for(load(run / "recipe.toml"))
     assert isinstance(columns, dict) and set(columns) == set(KINDS)
     assert columns["regress"].text_column == "sentence1,sentence2"
     recipe = load(run / "recipe.toml").changed(
@@ -154,4 +154,4 @@ def test_rows_have_the_columns_of_their_tasks(run: Path, tmp_path: Path) -> None
     assert named.of("classify").answers([{"body": "music", "more": "a much longer text"}])
     with pytest.raises(DataError, match="body"):
         named.of("classify").answers([{"text": "music"}])
-    assert columns_in(None) == Data()
+    assert columns_for(None) == Data()
