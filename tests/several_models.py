@@ -50,12 +50,13 @@ def several_run(
     encoder: str = "bert",
     wide: bool = True,
     models: int = 1,
+    embedding: int = 0,
 ) -> Path:
     """Writes a model of several tasks, called after their kinds, with the recipe of its run."""
     recipe, read = joined_tasks(folder / "data", kinds)
     task, splits = read.task, read.splits
     torch.manual_seed(3)
-    shape = replace(SHAPE, vocabulary=len(vocabulary))
+    shape = replace(SHAPE, vocabulary=len(vocabulary), embedding=embedding)
     fitted = task.fit_wide(splits.train, splits.dev, "mean") if wide else None
     networks = []
     for _ in range(models):

@@ -14,33 +14,31 @@ from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Splits
 from tasklm.tasks.readers.several import read_several
 from tasklm.tasks.readers.splits import read_splits, resolved
-from tasklm.tasks.several import member_of, members_of
+from tasklm.tasks.several import members_of
 
 
-def splits_of(run: Path, task: Task, way_out: str, name: str = "") -> Splits:
+def splits_of(run: Path, task: Task, way_out: str) -> Splits:
     """The examples of a run, read again from its files; `task` is that of its model.
 
-    `name`: those of one of several tasks, whose own task is given. Raises RunError if labels or
-    numbers of examples differ from the run's; `way_out` is the remedy besides restoring the old
-    files.
+    Raises RunError if labels or numbers of examples differ from the run's; `way_out` is the remedy
+    besides restoring the old files.
     """
     try:
-        whole, splits = _read(recipe_of(run))
+        now, splits = _read(recipe_of(run))
     except DataError as error:
         problem = (
             f"the data of {run} can no longer be read ({error.file or 'data'}: {error.problem})"
         )
         raise RunError(f"{problem}. Restore the old files, or {way_out}") from None
-    own, file = splits, splits.train[0].file
-    if name:
-        member = member_of(whole, name)
-        own = Splits(member.own(splits.train), member.own(splits.dev), member.own(splits.test))
-        whole, file = member.task, own.train[0].file
-    if _labels(whole) != _labels(task):
-        problem = (
-            f"the labels of {file} differ from those of the model in {run}: the file has changed"
-        )
-        raise RunError(f"{problem}. Restore the old file, or {way_out}")
+    before_by_name = _labels(task)
+    for name, labels in _labels(now).items():
+        if labels != before_by_name.get(name):
+            file = next(example.file for example in splits.train if example.task == name)
+            problem = (
+                f"the labels of {file} differ from those of the model in {run}: the file has "
+                "changed"
+            )
+            raise RunError(f"{problem}. Restore the old file, or {way_out}")
     before: dict[str, Any] = {}
     if (run / SCORES).exists():
         before = from_dict(read_json(run / SCORES)).data
@@ -54,7 +52,7 @@ def splits_of(run: Path, task: Task, way_out: str, name: str = "") -> Splits:
             f"the files of {run} have changed since it was trained: "
             f"{', '.join(changed)}. Restore the old files, or {way_out}"
         )
-    return own
+    return splits
 
 
 def _read(recipe: Recipe) -> tuple[Task, Splits]:
@@ -67,6 +65,9 @@ def _read(recipe: Recipe) -> tuple[Task, Splits]:
     return TASKS.get(data.kind).from_examples(splits.train, recipe.kind), splits
 
 
-def _labels(task: Task) -> list[list[str]]:
-    """The labels of a task, or of each of several."""
-    return [task.labels, *(member.task.labels for member in members_of(task))]
+def _labels(task: Task) -> dict[str, list[str]]:
+    """The labels of a task, or of each of several by its name."""
+    members = members_of(task)
+    if not members:
+        return {"": task.labels}
+    return {member.name: member.task.labels for member in members}
