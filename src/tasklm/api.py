@@ -30,9 +30,10 @@ from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
 from tasklm.serve.all_tasks import AllTasks
+from tasklm.serve.columns import columns_for
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
-from tasklm.serve.predictor import Columns, Predictor, columns_for
+from tasklm.serve.predictor import Columns, Predictor
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json, require_own, write_bytes
 from tasklm.storage.safe_reading import whole_text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -163,3 +165,31 @@ def test_the_examples_of_a_task_are_read_again_and_changed_files_refused(
 def test_a_text_that_no_task_takes_is_refused(model: TaskLM) -> None:
     with pytest.raises(DataError):
         model.answers([{"nothing": 1}], task="all")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        (("regress", "classify"), '--task classify "a text"'),
+        (("regress", "pairs"), "--task regress /"),
+    ],
+)
+def test_the_next_command_is_one_that_works(
+    tmp_path: Path, kinds: tuple[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    write_tasks(tmp_path, [kind for kind in kinds if kind != "pairs"])
+    if "pairs" in kinds:
+        shutil.copytree(tmp_path / "regress", tmp_path / "pairs")
+    options = []
+    for key, value in FAST.items():
+        options += [f"--{key}", value]
+    run = tmp_path / "runs" / "many"
+    folders = [str(tmp_path / kind) for kind in kinds]
+    done = CliRunner().invoke(app, ["fit", *folders, "--out", str(run), *options])
+    assert done.exit_code == 0, (done.output, done.exception)
+    (line,) = [one for one in done.output.splitlines() if one.startswith("next: ")]
+    assert words in line
+    again = CliRunner().invoke(app, shlex.split(line.removeprefix("next: tasklm ")))
+    assert again.exit_code == 0, (line, again.exception)
+    assert json.loads(again.output.splitlines()[0])["text"]

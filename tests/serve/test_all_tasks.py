@@ -15,7 +15,8 @@ from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
 from tasklm.serve.all_tasks import AllTasks
-from tasklm.serve.predictor import Predictor, columns_for
+from tasklm.serve.columns import columns_for
+from tasklm.serve.predictor import Predictor
 from tasklm.tasks.readers.several import columns_of
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences, write_jsonl

@@ -17,9 +17,10 @@ from tasklm.cli import serve
 from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
+from tasklm.serve.columns import columns_for
 from tasklm.serve.engines import open_engine
 from tasklm.serve.explainer import Explainer
-from tasklm.serve.predictor import Predictor, columns_for
+from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences

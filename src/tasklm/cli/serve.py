@@ -199,7 +199,7 @@ def _token(file: Path) -> str:
 
 def _columns(folder: Path) -> Columns:
     """The column names of the training data, if the run is available."""
-    from tasklm.serve.predictor import columns_for
+    from tasklm.serve.columns import columns_for
 
     run = find_run(folder)
     return columns_for(None if run is None else recipe_of(run))

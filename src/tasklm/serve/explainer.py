@@ -15,8 +15,9 @@ from tasklm.evaluate.training_data import splits_of
 from tasklm.influence.explanation import ExampleSide, Explanation, PassageSide
 from tasklm.recipe.schema import Hardware
 from tasklm.run_folder import MODEL, SELECTED, find_run, is_run, recipe_of
+from tasklm.serve.columns import columns_for
 from tasklm.serve.inputs import example_of
-from tasklm.serve.predictor import Predictor, columns_for
+from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.several import members_of

@@ -14,21 +14,13 @@ from tasklm.export.onnx_model import is_export, open_onnx
 from tasklm.models.one_task import alone
 from tasklm.models.task_model import TaskModel, answers_of, load_models
 from tasklm.recipe.data_sections import Data
-from tasklm.recipe.schema import Hardware, Recipe
+from tasklm.recipe.schema import Hardware
 from tasklm.serve.inputs import Input, example_from
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
-from tasklm.tasks.readers.several import columns_of
 
 AT_ONCE = 1024  # texts held in memory at a time
 Columns = Data | Mapping[str, Data]  # of a task, or of each of several
-
-
-def columns_for(recipe: Recipe | None) -> Columns:
-    """The columns of a run's training data by its recipe; the defaults if there is no run."""
-    if recipe is None:
-        return Data()
-    return columns_of(recipe) if recipe.several.tasks else recipe.data
 
 
 class Predictor:
