@@ -193,3 +193,33 @@ def test_damaged_answers_of_teachers_are_computed_again(
     shutil.rmtree(tmp_path / "run" / "stage2")  # so that they are needed
     student(teacher, tmp_path / "run")
     assert file.read_bytes() == whole
+
+
+def test_teachers_also_label_selected_text(files: Path, teacher: Path, tmp_path: Path) -> None:
+    corpus = str(files / "corpus.jsonl")
+    student(teacher, tmp_path / "plain", data__corpus=[corpus])
+    student(teacher, tmp_path / "more", data__corpus=[corpus], distill__passages=12)
+    folder = tmp_path / "more" / "taught-text"
+    given, outputs = read_json(folder / "examples.json"), np.load(folder / "outputs.npy")
+    ensemble = load_models(teacher / "ensemble", torch.device("cpu"))
+    assert len(given["texts"]) == len(given["labels"]) == len(outputs) == 12
+    example = ensemble.task.asked(given["texts"][3])
+    ((_, batch),) = ensemble.encoded([example]).in_order(1)
+    with torch.no_grad():
+        logits = np.mean([model(batch)[0, 0].numpy() for model in ensemble.models], 0)
+    np.testing.assert_allclose(outputs[3], logits, atol=1e-5)
+    assert given["labels"][3] == ensemble.task.labels[int(logits.argmax())]
+    stages = [read_json(tmp_path / run / "stage1" / "summary.json") for run in ("plain", "more")]
+    assert stages[0]["tokens"] == stages[1]["tokens"]  # text with labels is for stage 2 alone
+    tunings = [
+        read_json(tmp_path / run / "stage2" / "seed-1" / "summary.json")
+        for run in ("plain", "more")
+    ]
+    assert tunings[1]["tokens"] > tunings[0]["tokens"]
+
+
+def test_text_that_cannot_be_an_example_is_refused(
+    files: Path, teacher: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match="there is no selected text; give --corpus"):
+        student(teacher, tmp_path / "none", distill__passages=5)

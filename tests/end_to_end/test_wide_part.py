@@ -130,10 +130,24 @@ def test_examples_of_a_quick_model_have_every_class(monkeypatch: pytest.MonkeyPa
     assert linear_part._quick_examples(train[:15]) == train[:15]
 
 
-def test_labels_that_are_lists_have_no_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_a_quick_model_are_of_every_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_part, "MANY_WORDS", 30)
     monkeypatch.setattr(linear_part, "QUICK_WORDS", 20)
-    train = [Example(("who ?", "two words"), [("two", 0)]) for _ in range(100)]
+    monkeypatch.setattr(linear_part, "FEWEST_OF_TASK", 5)
+    train = [
+        Example(("two words",), ("large", "ab"[place == 7]), task="large") for place in range(99)
+    ]
+    train += [Example(("two words",), ("small", 1.0), task="small") for _ in range(8)]
+    some = linear_part._quick_examples(train)
+    assert [sum(one.task == name for one in some) for name in ("large", "small")] == [10, 5]
+    assert {one.label for one in some} == {("large", "a"), ("large", "b"), ("small", 1.0)}
+
+
+@pytest.mark.parametrize("label", [[("two", 0)], (), ("one",), ("one", "two"), 3.0])
+def test_other_labels_have_no_classes(label: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_part, "MANY_WORDS", 30)
+    monkeypatch.setattr(linear_part, "QUICK_WORDS", 20)
+    train = [Example(("who ?", "two words"), label) for _ in range(100)]
     assert 0 < len(linear_part._quick_examples(train)) < 20
 
 

@@ -29,6 +29,7 @@ def show_scores(
 ) -> None:
     """Prints scores, verdict, where model and report are, and the next command; or JSON."""
     from tasklm.evaluate.scores import table, to_dict
+    from tasklm.evaluate.task_tables import task_table
 
     if as_json:
         typer.echo(json.dumps(to_dict(scores), ensure_ascii=False))
@@ -36,6 +37,9 @@ def show_scores(
     console = Console()
     console.print()
     console.print(table(scores, costs=verbose))
+    if (of_tasks := task_table(scores)) is not None:
+        console.print()
+        console.print(of_tasks)
     console.print()
     say(console, scores.verdict)
     console.print()

@@ -6,8 +6,10 @@ import dataclasses
 
 from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
+from tasklm.evaluate.task_tables import beside_own_models
 
 LINEAR = "The model is the linear model of words alone: no trained network was better on dev. "
+JOINT_TEACHERS = "teachers of the tasks"  # the row of all teachers of several tasks
 # of stage 1, per model: fewer say too little about other seeds
 TRAININGS = 3
 
@@ -15,7 +17,9 @@ TRAININGS = 3
 def with_verdict(scores: Scores) -> Scores:
     """The scores with their verdict filled in."""
     ships = LINEAR if scores.linear else ""
-    return dataclasses.replace(scores, verdict=ships + verdict(scores) + _beside_teachers(scores))
+    others = beside_own_models(scores) + _beside_teachers(scores)
+    sentences = ships + verdict(scores) + others
+    return dataclasses.replace(scores, verdict=sentences)
 
 
 def _beside_teachers(scores: Scores) -> str:
@@ -26,7 +30,8 @@ def _beside_teachers(scores: Scores) -> str:
         if row.kind != "teacher" or value is None or ours is None:
             continue
         size = f" with {row.parameters / max(1, ours.parameters):.1f} times its weights"
-        sentences += f" Its {row.name} scores {score_text(value)}{size}."
+        verb = "score" if row.name == JOINT_TEACHERS else "scores"
+        sentences += f" Its {row.name} {verb} {score_text(value)}{size}."
     return sentences
 
 

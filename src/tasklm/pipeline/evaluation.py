@@ -205,8 +205,9 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
 def teacher_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[Row]:
     """The rows of the teachers, whose cost is that of their own runs."""
     rows = []
-    for teacher, splits in predicted(run, task):
-        inputs, costs = _inputs(run, task, splits, ours_test), Costs(parameters=teacher.parameters)
+    for teacher in predicted(run, task):
+        inputs = _inputs(run, task, teacher.labels, ours_test)
+        costs = Costs(parameters=teacher.parameters)
         row = dataclasses.replace(inputs, name=teacher.title, kind="teacher", costs=costs)
         rows.append(make_row(row))
     return rows

@@ -17,6 +17,7 @@ from tasklm.device.ranks import first_of_all, processes_started
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
 from tasklm.evaluate.scores import Row, Scores, to_dict
+from tasklm.evaluate.task_tables import OWN_MODELS
 from tasklm.evaluate.verdict import with_verdict
 from tasklm.pipeline import evaluation, reading, steps
 from tasklm.pipeline.analysis import insights
@@ -28,6 +29,7 @@ from tasklm.pipeline.report import report_parts
 from tasklm.pipeline.selection import check_settings, select
 from tasklm.pipeline.single_tasks import SINGLE, single_row
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
+from tasklm.pipeline.taught_text import taught_text
 from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, recipe_key
@@ -47,7 +49,7 @@ COMPARISONS = {
     "task-only": "task data only",
     "random": "random selection",
     "no-teacher": "labels alone, without teachers",
-    SINGLE: "a model for each task",
+    SINGLE: OWN_MODELS,
 }
 
 
@@ -138,7 +140,8 @@ def _train(
     run.keep_clock()
     if until == "tokenize":
         return None
-    parts = steps.training_context(run, task, tokens, plan)
+    text = taught_text(run, task, selected)
+    parts = steps.training_context(run, task, tokens, plan, text)
     trainings = steps.train(run, task, parts, tokens, plan)
     run.keep_clock()
     if until == "train":
@@ -288,13 +291,23 @@ def _comparison(ours: Trained, name: str) -> Run:
             "epochs": max(seed.summary()["epochs"] for seed in ours.seeds),
             "seeds": len(ours.seeds) // run.recipe.train.seeds,
         },
-        distill={"teachers": [] if name == "no-teacher" else list(run.recipe.distill.teachers)},
+        distill=_teaching(run.recipe, name),
         evaluate={"compare": [], "baselines": False, "ensemble": False},
         budget={"minutes": None, "flops": None},
     )
     return open_run(
         recipe, run.folder / COMPARE / name, run.tracker.inside(COMPARISONS[name]), run.cache
     )
+
+
+def _teaching(recipe: Recipe, name: str) -> dict[str, Any]:
+    """Who teaches an ablation, and how much text: none without teachers, or without text."""
+    teachers, passages = list(recipe.distill.teachers), recipe.distill.passages
+    if name == "no-teacher":
+        teachers = []
+    if name == "task-only":
+        passages = 0
+    return {"teachers": teachers, "passages": passages}
 
 
 def _known_comparisons(recipe: Recipe) -> None:

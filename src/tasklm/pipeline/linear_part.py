@@ -47,6 +47,7 @@ BLOCK = 64  # passages that are read together
 SMALLEST_TYPES, SMALLEST_TEXTS = 300, 20  # of the vocabulary, and of the texts to learn it from
 QUICK_WORDS = 200_000  # of the examples for a quick first model
 MANY_WORDS = 3 * QUICK_WORDS  # with fewer words, all examples are fitted at once
+FEWEST_OF_TASK = 200  # examples of one of several tasks for it
 
 
 @dataclass(frozen=True)
@@ -144,19 +145,30 @@ def _quick_model(run: Run, task: TaskData) -> None:
 
 
 def _quick_examples(examples: Sequence[Example]) -> list[Example]:
-    """Some examples, spread evenly, and one of each class that these lack; all if there are few."""
+    """Some examples, spread evenly, and one of each class that these lack; all if there are few.
+
+    Every one of several tasks has some.
+    """
     size = sum(count_words(example.text) for example in examples)
     if size <= MANY_WORDS:
         return list(examples)
-    some = evenly(examples, len(examples) * QUICK_WORDS // size)
-    classes = {(one.task, one.label): one for one in examples if _is_class(one.label)}
-    missing = classes.keys() - {(one.task, one.label) for one in some if _is_class(one.label)}
-    return [*some, *(classes[label] for label in sorted(missing))]
+    tasks: dict[str, list[Example]] = {}
+    for example in examples:
+        tasks.setdefault(example.task, []).append(example)
+    chosen: list[Example] = []
+    for name, own in tasks.items():
+        least = FEWEST_OF_TASK if name else 1
+        some = evenly(own, max(least, len(own) * QUICK_WORDS // size))
+        classes = {_class_of(one): one for one in own}
+        missing = classes.keys() - {"", *map(_class_of, some)}
+        chosen += [*some, *(classes[label] for label in sorted(missing))]
+    return chosen
 
 
-def _is_class(label: Label) -> bool:
-    """Whether a label, of one task or of one of several, names a class."""
-    return isinstance(label[1] if isinstance(label, tuple) else label, str)
+def _class_of(example: Example) -> str:
+    """The class of an example, of one task or of one of several; empty where labels are none."""
+    label = example.label[1] if example.task and example.label else example.label
+    return label if isinstance(label, str) else ""
 
 
 def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:

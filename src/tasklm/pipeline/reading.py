@@ -60,13 +60,15 @@ def _read_several(recipe: Recipe) -> TaskData:
     tasks = read_several(recipe)
     contents = []
     for source in tasks.sources:
-        files = (source.data.train, source.data.dev, source.data.test)
-        contents.append([source.name, [_content(Path(name)) for name in files if name]])
+        data = source.data
+        files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+        read_by = [data.text_column, data.label_column, data.dev_share, data.kind]
+        contents.append([source.name, files, read_by, *sections(source.recipe, "kind")])
     return TaskData(
         task=tasks.task,
         splits=tasks.splits,
         findings=tasks.findings,
-        key=digest([contents, recipe.data.dev_share, recipe.data.leaks, tasks.task.to_dict()]),
+        key=digest([contents, recipe.data.leaks, tasks.task.to_dict()]),
         metric=tasks.task.metrics[0],
         equal_shares=recipe.several.queries == "equal",
         sources=tasks.sources,

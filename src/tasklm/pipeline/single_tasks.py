@@ -73,6 +73,7 @@ def _run_of(member: Member, task: TaskData, comparison: Run) -> Run:
         kind=dataclasses.asdict(source.recipe.kind),
         evaluate={"metric": member.metric},
         finetune={"epochs": None},
+        distill={"teachers": []},
     )
     tracker = comparison.tracker.inside(member.name)
     return open_run(recipe, comparison.folder / member.name, tracker, comparison.cache)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from tasklm.artifacts import Artefacts
 from tasklm.budget.rules import USUAL_SEEDS, Plan
 from tasklm.console.progress import Bar
@@ -22,10 +24,11 @@ from tasklm.pipeline.context import (
     training_settings,
     without_seeds,
 )
-from tasklm.pipeline.linear_part import wide_part
+from tasklm.pipeline.linear_part import FittedPart, wide_part
 from tasklm.pipeline.planning import MEASURING, few_steps_warning, stage2_seconds, stage_plan
 from tasklm.pipeline.summaries import stage1_text, stage2_text
-from tasklm.pipeline.teachers import taught
+from tasklm.pipeline.taught_text import NO_TEXT, TaughtText
+from tasklm.pipeline.teachers import Taught, taught
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import Recipe
 from tasklm.registry import nearest
@@ -87,14 +90,19 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
         bar.advance(len(batch))
 
 
-def training_context(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) -> TrainingContext:
-    """The inputs of both training stages."""
+def training_context(
+    run: Run, task: TaskData, tokens: Tokenised, plan: Plan, text: TaughtText = NO_TEXT
+) -> TrainingContext:
+    """The inputs of both training stages; `text` is what teachers labelled for the second."""
     recipe, length = run.recipe, run.recipe.tokens.rows
     if recipe.train.start:
         shape = starting_weights(Path(recipe.train.start)).shape_for(length)
     else:
         shape = shape_of(recipe.model, plan.size, len(tokens.vocabulary), length)
     part, taught_by = wide_part(run, task), taught(run, task)
+    lessons = None
+    if text.outputs is not None:
+        lessons = _with_text(task, tokens, length, part, taught_by, text)
     return TrainingContext(
         encoder_of(recipe.model, plan.size),
         shape,
@@ -115,6 +123,31 @@ def training_context(run: Run, task: TaskData, tokens: Tokenised, plan: Plan) ->
         part.wide,
         recipe.distill.labels,
         recipe.several.power,
+        lessons,
+        text.key,
+    )
+
+
+def _with_text(
+    task: TaskData,
+    tokens: Tokenised,
+    length: int,
+    part: FittedPart,
+    taught_by: Taught,
+    text: TaughtText,
+) -> EncodedExamples:
+    """The training examples, and text that teachers labelled."""
+    assert taught_by.outputs is not None and text.outputs is not None
+    wide = None
+    if part.wide is not None and part.train is not None:
+        wide = np.concatenate([part.train, part.wide.outputs(text.examples)])
+    return EncodedExamples.of(
+        task.task,
+        [*task.splits.train, *text.examples],
+        tokens.vocabulary,
+        length,
+        wide,
+        np.concatenate([taught_by.outputs, text.outputs]),
     )
 
 
@@ -280,6 +313,8 @@ def finetune(
     seeds = seeds_of(run.folder, len(trainings), tunings)
     wide = [] if parts.wide is None else [wide_part(run, task).key]
     teachers = [taught(run, task).key, recipe.distill.labels] if parts.taught else []
+    if parts.lessons_key:
+        teachers.append(parts.lessons_key)
     before = [*wide, *teachers]
     trained: list[Seed] = []  # newly trained seeds
     for number, seed in enumerate(seeds):

@@ -18,48 +18,32 @@ from numpy.typing import NDArray
 
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
+from tasklm.evaluate.verdict import JOINT_TEACHERS
 from tasklm.models.task_model import (
     LoadedModels,
     answers_of,
-    cost_of,
     kept_of,
     load_models,
-    read_saved_model,
 )
 from tasklm.pipeline.context import Run, TaskData
-from tasklm.pipeline.linear_part import key_of_words
+from tasklm.pipeline.joint_teachers import joint_lessons, learnt_from, pupils_of
+from tasklm.pipeline.teacher_models import (
+    OUTPUTS,
+    Teacher,
+    columns_in,
+    out_of_fold,
+    teachers_of,
+)
 from tasklm.recipe.schema import Recipe, from_dict, to_dict, with_overrides
-from tasklm.run_folder import ENSEMBLE, MODEL, find_run, recipe_of
+from tasklm.run_folder import RECIPE, recipe_of
 from tasklm.storage.checksums import damage_is_clear, load_array
-from tasklm.storage.files import ARTEFACT, digest, file_digest, read_json, write_json
-from tasklm.tasks.base import Label, Task
-from tasklm.tasks.baselines.wide import FOLDER as WIDE
+from tasklm.storage.files import digest, file_digest, read_json, write_json
+from tasklm.tasks.base import Label
 from tasklm.tasks.examples import Example
+from tasklm.tasks.several import members_of
 from tasklm.tokens.examples import EncodedExamples
 
 NAME = "teachers"  # the artefact
-LINEAR = ("wide-text", "wide")  # artefacts of linear models, in the run of a teacher
-OUTPUTS = "train.npy"
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """A trained model and the run that it is of."""
-
-    run: Path
-    folder: Path  # of its model, or of the ensemble
-
-    @property
-    def title(self) -> str:
-        """Its name in the score table."""
-        seeds = ", all seeds together" if self.folder.name == ENSEMBLE else ""
-        return f"teacher {self.run.name}{seeds}"
-
-    @property
-    def parameters(self) -> int:
-        """The weights of its encoders."""
-        saved = read_saved_model(self.folder)
-        return len(saved.weights) * cost_of(saved.encoder, saved.shape).parameters
 
 
 @dataclass(frozen=True)
@@ -71,37 +55,28 @@ class Taught:
     folder: Path | None = None
 
 
-def teachers_of(names: Sequence[str]) -> list[Teacher]:
-    """The teachers that run folders name, or folders of models in them."""
-    return [_teacher(Path(name)) for name in names]
-
-
-def _teacher(path: Path) -> Teacher:
-    run = find_run(path)
-    if run is None:
-        problem = f"{path} is neither a run nor the folder of a run's model"
-        raise RecipeError([f"distill.teachers: {problem}; name a folder that `tasklm fit` made"])
-    choices = [path]
-    if path == run:
-        choices = [run / ENSEMBLE, run / MODEL]
-    for folder in choices:
-        if (folder / "config.json").is_file():
-            return Teacher(run, folder)
-    raise RecipeError(
-        [f"distill.teachers: {path} has no model yet; finish it with: tasklm evaluate {run}"]
-    )
-
-
 def student_of(names: Sequence[str], changes: Mapping[str, Any]) -> Recipe:
-    """The recipe of the first teacher's run, for a student of all of them, with dotted changes."""
+    """The recipe of the first teacher's run, for a student of all of them, with dotted changes.
+
+    Teachers of different tasks make a student of all these tasks.
+    """
     if not names:
         raise RecipeError(["name the run that teaches: tasklm distill runs/first --out runs/small"])
-    first = recipe_of(teachers_of(names)[0].run)
+    runs = list(dict.fromkeys(teacher.run for teacher in teachers_of(names)))
+    first = recipe_of(runs[0])
+    tasks = {recipe_of(run).data.train: run for run in reversed(runs)}
     student = {
         "distill.teachers": list(names),
         "evaluate.compare": [],
         "evaluate.ensemble": False,
     }
+    if len(tasks) > 1 and not first.several.tasks:
+        given = [run for run in runs if run in tasks.values()]
+        student["several.tasks"] = [f"{run.name}={run / RECIPE}" for run in given]
+        student["evaluate.metric"] = "auto"  # each task has that of its own recipe
+        for name in ("train", "dev", "test", "text_column", "label_column", "options_column"):
+            student[f"data.{name}"] = ""
+        student["data.kind"] = "auto"
     return from_dict(with_overrides(to_dict(first), {**student, **changes}))
 
 
@@ -114,6 +89,19 @@ def taught(run: Run, task: TaskData) -> Taught:
     teachers = teachers_of(run.recipe.distill.teachers)
 
     def build(folder: Path) -> None:
+        if members_of(task.task):
+            build_joint(folder)
+        else:
+            build_each(folder)
+
+    def build_joint(folder: Path) -> None:
+        with run.tracker.progress("computing the teachers' answers"):
+            outputs, labels = joint_lessons(run, task, pupils_of(task, teachers))
+        for split, given in labels.items():
+            write_json(folder / f"{split}-1.json", given)
+        np.save(folder / OUTPUTS, outputs)
+
+    def build_each(folder: Path) -> None:
         outputs = []
         with run.tracker.progress("computing the teachers' answers", len(teachers)) as bar:
             for number, teacher in enumerate(teachers, 1):
@@ -139,10 +127,11 @@ def _outputs(
     run: Run, task: TaskData, teacher: Teacher, loaded: LoadedModels
 ) -> NDArray[np.float64]:
     """A teacher's outputs for train, with columns in the order of the student's labels."""
-    columns = _columns(task.task, loaded.task, teacher)
+    columns = columns_in(task.task, loaded.task, teacher)
     wide = None
     if loaded.wide is not None:
-        wide = _out_of_fold(teacher, key_of_words(task))
+        if learnt_from(teacher, task):
+            wide = out_of_fold(teacher)
         if wide is None:  # it learnt from other examples
             wide = loaded.wide.outputs(task.splits.train)
     encoded = EncodedExamples.of(
@@ -163,64 +152,30 @@ def _unlabelled(example: Example) -> Example:
     return dataclasses.replace(example, label=None)
 
 
-def _columns(student: Task, teacher: Task, named: Teacher) -> list[int]:
-    """Where the teacher has the labels of the student, whose task must be the same."""
-    problem = ""
-    if student.kind != teacher.kind:
-        problem = f"its task is of the kind {teacher.kind}, this one {student.kind}"
-    elif teacher.untaught:
-        problem = teacher.untaught
-    elif student.together != teacher.together:
-        problem = f"it knows {teacher.together} options, this task has {student.together}"
-    elif strange := sorted(set(student.labels) ^ set(teacher.labels)):
-        problem = f"labels differ: {', '.join(map(repr, strange[:5]))}"
-    elif _range(student) != _range(teacher):
-        problem = f"its scores go from {_range(teacher)}, these from {_range(student)}"
-    if problem:
-        raise RecipeError([f"distill.teachers: {named.run} cannot teach this task: {problem}"])
-    if not student.labels:
-        return [0]
-    return [teacher.labels.index(label) for label in student.labels]
+@dataclass(frozen=True)
+class Graded:
+    """A teacher, or all teachers of several tasks, and the labels given to dev and test."""
+
+    title: str
+    parameters: int
+    labels: dict[str, Predicted]
 
 
-def _range(task: Task) -> str:
-    """The scores that a regression can give, in words; nothing for other kinds."""
-    values = task.to_dict()
-    return f"{values['low']:g} to {values['high']:g}" if "low" in values else ""
-
-
-def _out_of_fold(teacher: Teacher, key: str) -> NDArray[np.float32] | None:
-    """What linear models that were fitted without them say of the teacher's training examples.
-
-    None where those are not the student's: the key of a linear model is of its examples.
-    """
-    record = teacher.run / "wide" / ARTEFACT
-    if not record.is_file() or read_json(record).get("key") != key:
-        return None
-    own = sorted((teacher.folder / WIDE).iterdir())
-    for name in LINEAR:
-        part = teacher.run / name
-        if all(_same(file, part / file.name) for file in own):
-            with damage_is_clear(part / OUTPUTS):
-                return load_array(part / OUTPUTS, np.float32, dimensions=2)
-    return None
-
-
-def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and file_digest(one) == file_digest(other)
-
-
-def predicted(run: Run, task: TaskData) -> list[tuple[Teacher, dict[str, Predicted]]]:
+def predicted(run: Run, task: TaskData) -> list[Graded]:
     """The labels that each teacher gives to dev and test, beside the gold ones."""
     folder = taught(run, task).folder
     if folder is None:
         return []
-    pairs = []
-    for number, teacher in enumerate(teachers_of(run.recipe.distill.teachers), 1):
+    teachers = teachers_of(run.recipe.distill.teachers)
+    graders = [(teacher.title, teacher.parameters) for teacher in teachers]
+    if members_of(task.task):
+        graders = [(JOINT_TEACHERS, sum(parameters for _, parameters in graders))]
+    graded = []
+    for number, (title, parameters) in enumerate(graders, 1):
         labels: dict[str, Any] = {}
         for split, examples in task.held_out.items():
             gold: list[Label] = [example.label for example in examples]
             given = read_json(folder / f"{split}-{number}.json")
             labels[split] = Predicted(gold, [given])
-        pairs.append((teacher, labels))
-    return pairs
+        graded.append(Graded(title, parameters, labels))
+    return graded

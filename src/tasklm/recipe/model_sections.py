@@ -323,3 +323,11 @@ class Distill:
         low=0.0,
         high=1.0,
     )
+    passages: int = key(
+        0,
+        (
+            "selected passages, best first, that stage 2 also learns from, with the labels that "
+            "the teachers give them"
+        ),
+        low=0,
+    )

@@ -19,6 +19,7 @@ from tasklm.evaluate.scores import (
     spread_text,
     time_text,
 )
+from tasklm.evaluate.task_tables import rows_by_task, score_of, split_of
 from tasklm.report.bar_tables import Range, ranges
 from tasklm.report.page import Html, el, joined, soft, table
 
@@ -63,12 +64,28 @@ def score_table(scores: Scores | None) -> Html:
     difference = header.index("ours − this")
     seeded = any(_has_several_seeds(row) for row in scores.rows)
     tables = [part([*range(each), difference, difference + 1], "Scores", left=2)]
+    tables += _by_task(scores)
     if seeded:
         tables.append(part([0, *range(each, difference)], "Other metrics"))
     elif others:
         tables.append(part([0, *range(each + 1, difference)], "Other metrics"))
     tables.append(part([0, *range(difference + 2, len(header))], "Costs"))
     return joined([_ranges(scores), *tables, soft(_about(scores))])
+
+
+def _by_task(scores: Scores) -> list[Html]:
+    """A table with a line for each of several tasks and a column for each row."""
+    rows = rows_by_task(scores)
+    if not rows:
+        return []
+    split = split_of(scores)
+    lines = []
+    for number, first in enumerate(rows[0].tasks):
+        cells = [spread_text(score_of(row.tasks[number], split)) for row in rows]
+        lines.append([first.name, metric_name(first.metric), *cells])
+    header = ["task", "metric", *(row.name for row in rows)]
+    title = el("h3", f"Each task, {split} × 100")
+    return [title, table(header, lines, left=2, label="Each task")]
 
 
 def _has_several_seeds(row: Row) -> bool:

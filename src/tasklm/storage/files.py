@@ -39,6 +39,7 @@ MADE_BY = {  # artefact of a run → the command that rebuilds it
     "stage1": "train",
     "wide": "train",
     "teachers": "finetune",
+    "taught-text": "finetune",
     "stage2": "finetune",
     **dict.fromkeys(
         ("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"),

@@ -174,8 +174,8 @@ class Several:
                 raise ValueError(f"the task {name!r} {problem}")
             tasks[name] = TASKS.get(kind).from_dict(one["task"])
             metrics[name], places[name] = text_in(one, "metric"), number_in(one, "places")
-            if places[name] <= 0:
-                raise ValueError(f"the task {name!r} has no places")
+            if places[name] <= 0 or metrics[name] not in tasks[name].metrics:
+                raise ValueError(f"the task {name!r} has no places, or an unknown metric")
         return cls(tasks, metrics, places)
 
     def to_dict(self) -> dict[str, Any]:

@@ -110,6 +110,11 @@ class EncodedExamples:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def group_examples(self) -> list[Example]:
+        """The example of each group: one that is too long for a row has several."""
+        return [self.examples[unit.example] for unit in self.units[:: self.together]]
+
     def numbers_of(self, groups: np.ndarray) -> list[int]:
         """The numbers of the units of some groups."""
         firsts = np.asarray(groups)[:, None] * self.together

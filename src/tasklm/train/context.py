@@ -34,6 +34,14 @@ class TrainingContext:
     wide: AnyWide | None = None  # of stage 2
     labels_weight: float | None = None  # beside teachers, of which `train` then has the outputs
     task_power: float = 1.0  # of several tasks, see several.power
+    # of stage 2, where teachers label selected text too; None: the training examples
+    lessons: EncodedExamples | None = None
+    lessons_key: str = ""
+
+    @property
+    def stage2_examples(self) -> EncodedExamples:
+        """The examples that stage 2 learns from."""
+        return self.lessons or self.train
 
     @property
     def taught(self) -> bool:

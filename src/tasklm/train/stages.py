@@ -23,6 +23,7 @@ from tasklm.tasks.base import score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.task_draws import TaskDraws
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of, put_counts
@@ -57,7 +58,7 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     cost = cost_of(context.encoder, context.shape)
     return JointStage(
         module=module,
-        internal=_examples(context, batch, settings.seed),
+        internal=_stream(context, context.train, batch, settings.seed),
         external=external,
         rho1=rho1,
         rho2=settings.rho2,
@@ -69,10 +70,12 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     )
 
 
-def _examples(context: TrainingContext, batch: int, seed: int) -> ExampleStream:
+def _stream(
+    context: TrainingContext, examples: EncodedExamples, batch: int, seed: int
+) -> ExampleStream:
     machine, task = context.machine, context.task
-    draws = TaskDraws.of(context.train.examples, context.task_power)
-    return ExampleStream(context.train, batch, seed, machine.compiles, task.packs, draws)
+    draws = TaskDraws.of(examples.group_examples, context.task_power)
+    return ExampleStream(examples, batch, seed, machine.compiles, task.packs, draws)
 
 
 def _is_small(cost: EncoderCost, batch: int, length: int) -> bool:
@@ -150,7 +153,8 @@ def finetune_stage(
     if context.wide is not None:
         silenced(head)  # at first only the wide part counts
     model = TaskModel(encoder, head, context.wide is not None).to(context.machine.device)
-    cost, stream = cost_of(context.encoder, context.shape), _examples(context, batch, seed)
+    cost = cost_of(context.encoder, context.shape)
+    stream = _stream(context, context.stage2_examples, batch, seed)
     teaching = None
     if context.taught:
         teaching = Teaching(epochs * len(stream), context.labels_weight)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.words import words
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.parsing import named_value
@@ -156,7 +157,10 @@ def metrics_of(wanted: str, tasks: Mapping[str, Task], sources: Sequence[Source]
     for name, task in tasks.items():
         usual = [one for one in common if one in task.metrics]
         given = named.get(name) or (own[name] if own[name] in task.metrics else "")
-        metrics[name] = task.metric(given or (usual or list(task.metrics))[0]).name
+        try:
+            metrics[name] = task.metric(given or (usual or list(task.metrics))[0]).name
+        except RecipeError as error:
+            raise RecipeError([f"{name}: {problem}" for problem in error.problems]) from None
     unknown = [one for one in common if not any(one in task.metrics for task in tasks.values())]
     if unknown:
         raise RecipeError([f"evaluate.metric: no task has the metric {unknown[0]!r}"])
@@ -167,9 +171,9 @@ def _places(splits: Mapping[str, Splits]) -> dict[str, float]:
     """The words of a training sentence on average, where examples are lists of words."""
     places = {}
     for name, own in splits.items():
-        words = [len(example.label) for example in own.train if isinstance(example.label, list)]
-        tagged = words and own.train[0].words
-        places[name] = max(1.0, sum(words) / len(words)) if tagged else 1.0
+        sizes = [len(example.label) for example in own.train if isinstance(example.label, list)]
+        tagged = sizes and own.train[0].words
+        places[name] = max(1.0, sum(sizes) / len(sizes)) if tagged else 1.0
     return places
 
 
@@ -199,8 +203,11 @@ class Leak:
 
 
 def example_key(example: Example) -> Key:
-    """The same for the same texts in any order: a pair may stand the other way round elsewhere."""
-    return tuple(sorted(text_key(text) for text in example.texts))
+    """The same for texts of the same letters and digits, in any order.
+
+    Elsewhere a pair may stand the other way round, and signs may be set off by spaces.
+    """
+    return tuple(sorted(text_key("".join(words(text)) or text) for text in example.texts))
 
 
 def cross_leaks(splits: Mapping[str, Splits]) -> list[Leak]:

@@ -1,0 +1,126 @@
+"""One model for several tasks: alone, together, and taught by the models of single tasks.
+
+    python benchmarks/several_tasks.py --work /tmp/bench --data tasks/ --corpus texts/ \
+        --recipe recipes/gpu-minutes.toml --seeds 5 --extra="--budget.flops 3e16"
+
+Prints the tables of the chapter on BAM (arXiv 1907.04829): strategies (3.1), then fine-tuned on
+each task (3.3), what the best of them needs (3.4), and what helps RTE (3.5). All models begin with
+one stage 1 that has read text alone, or with --stage1 own each with its own. The same command goes
+on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from arguments import some_of
+from several_runs import plan
+from several_runs.data import TASKS, Cut, prepare, source_of
+from several_runs.report import Page
+from several_runs.running import is_done, minutes_of, run_all, scores_of
+from tasklm.errors import RunError, TaskLMError
+from tasklm.storage.files import read_json, write_json, write_text
+
+_PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+_NAME = "several-tasks"
+_SETTINGS = ("tasks", "seeds", "labels", "scored", "stage1", "extra", "recipe")  # of the runs
+
+
+def main() -> None:
+    """Prepares the tasks, runs what is missing and prints the page."""
+    options = _options()
+    try:
+        _run(options)
+    except TaskLMError as error:
+        raise SystemExit(f"{error}") from None
+
+
+def _run(options: argparse.Namespace) -> None:
+    _require_same(options)
+    cut = Cut(options.labels, options.scored)
+    data = prepare(options.data, options.tasks, options.work / "data", cut)
+    for name, about in data.items():
+        own, across = about["dropped"]["own"], about["dropped"]["across"]
+        print(f"{name}: {about['examples']}; dropped {own} (own), {across} (other tasks')")
+    extra = tuple(shlex.split(options.extra))
+    settings = plan.Settings(options.work, options.corpus, options.recipe, options.seeds, extra)
+    runs = plan.planned(options.tables, options.tasks, options.stage1 == "shared")
+    failed = run_all(runs, settings, options.at_once, options.seconds)
+    _write(options, data, runs, failed)
+
+
+def _require_same(options: argparse.Namespace) -> None:
+    """Refuses a work folder whose runs are of other settings."""
+    file = options.work / f"{_NAME}.settings.json"
+    wanted = _settings(options)
+    if file.exists() and read_json(file) != wanted:
+        raise RunError(f"{file} has other settings: {read_json(file)}. Name another --work.")
+    options.work.mkdir(parents=True, exist_ok=True)
+    write_json(file, wanted)
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    values = {name: getattr(options, name) for name in _SETTINGS}
+    recipe = options.recipe.name if options.recipe else ""
+    return {**values, "recipe": recipe}
+
+
+def _write(
+    options: argparse.Namespace,
+    data: dict[str, Any],
+    runs: list[plan.Planned],
+    failed: list[str],
+) -> None:
+    """Writes the record and the page to the work folder and, where wanted, the documentation."""
+    done = [run for run in runs if is_done(run, options.work)]
+    record = {
+        "settings": {**_settings(options), "tables": options.tables},
+        "data": data,
+        "runs": {run.name: scores_of(run, options.work) for run in done if run.name != plan.BASE},
+        "minutes": {run.name: minutes_of(run, options.work) for run in done},
+        "failed": failed,
+    }
+    page = Page(record).markdown()
+    print(page)
+    for folder in [options.work, *([_PAGES] if options.write else [])]:
+        write_json(folder / f"{_NAME}.json", record)
+        write_text(folder / f"{_NAME}.md", page)
+
+
+def _options() -> argparse.Namespace:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    add = parser.add_argument
+    add("--work", type=Path, required=True, help="folder for runs and results")
+    add("--data", type=Path, required=True, help="folder of tasks: NAME/{train,dev,test}.jsonl.gz")
+    add("--corpus", required=True, help="file, folder or glob of raw text")
+    add(
+        "--tasks", type=some_of(list(TASKS)), help="names, joined by commas; default: all there are"
+    )
+    add("--seeds", type=int, default=5, help="of stage 2 of every model")
+    add("--recipe", type=Path, help="recipe to start from")
+    add("--extra", default="", help='further options: --extra="--budget.flops 3e16"')
+    add("--tables", type=some_of(plan.TABLES), default=["3.1", "3.4", "3.5"], help="with commas")
+    add("--stage1", choices=("shared", "own"), default="shared", help="one for all, or one each")
+    add("--labels", type=int, help="training examples of each task, by hash; default: all")
+    add("--scored", type=int, help="examples of dev and of test, by hash; default: all")
+    add("--at-once", type=int, default=1, help="runs at once")
+    add("--seconds", type=float, default=1e9, help="no run is begun after that")
+    add("--write", action="store_true", help="also write the page of the documentation")
+    options = parser.parse_args()
+    options.work, options.data = options.work.resolve(), options.data.resolve()
+    options.recipe = options.recipe.resolve() if options.recipe else None
+    if options.tasks is None:
+        options.tasks = [name for name in TASKS if source_of(options.data, name) is not None]
+    if len(options.tasks) < 2:
+        parser.error(f"two tasks or more are needed; {options.data} has {options.tasks}")
+    if min(options.seeds, options.at_once, options.labels or 1, options.scored or 1) < 1:
+        parser.error("--seeds, --at-once, --labels and --scored are 1 at least")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Teachers: models of finished runs, what their labels are, and what their linear models said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.errors import RecipeError
+from tasklm.models.task_model import cost_of, read_saved_model
+from tasklm.run_folder import ENSEMBLE, MODEL, find_run
+from tasklm.storage.checksums import damage_is_clear, load_array
+from tasklm.storage.files import file_digest
+from tasklm.tasks.base import Task
+from tasklm.tasks.baselines.wide import FOLDER as WIDE
+
+LINEAR = ("wide-text", "wide")  # artefacts of linear models, in the run of a teacher
+OUTPUTS = "train.npy"
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained model and the run that it is of."""
+
+    run: Path
+    folder: Path  # of its model, or of the ensemble
+
+    @property
+    def title(self) -> str:
+        """Its name in the score table."""
+        seeds = ", all seeds together" if self.folder.name == ENSEMBLE else ""
+        return f"teacher {self.run.name}{seeds}"
+
+    @property
+    def parameters(self) -> int:
+        """The weights of its encoders."""
+        saved = read_saved_model(self.folder)
+        return len(saved.weights) * cost_of(saved.encoder, saved.shape).parameters
+
+
+def teachers_of(names: Sequence[str]) -> list[Teacher]:
+    """The teachers that run folders name, or folders of models in them."""
+    return [_teacher(Path(name)) for name in names]
+
+
+def _teacher(path: Path) -> Teacher:
+    run = find_run(path)
+    if run is None:
+        problem = f"{path} is neither a run nor the folder of a run's model"
+        raise RecipeError([f"distill.teachers: {problem}; name a folder that `tasklm fit` made"])
+    choices = [path]
+    if path == run:
+        choices = [run / ENSEMBLE, run / MODEL]
+    for folder in choices:
+        if (folder / "config.json").is_file():
+            return Teacher(run, folder)
+    raise RecipeError(
+        [f"distill.teachers: {path} has no model yet; finish it with: tasklm evaluate {run}"]
+    )
+
+
+def columns_in(student: Task, teacher: Task, named: Teacher) -> list[int]:
+    """Where the teacher has the labels of the student, whose task must be the same."""
+    problem = ""
+    if student.kind != teacher.kind:
+        problem = f"its task is of the kind {teacher.kind}, this one {student.kind}"
+    elif teacher.untaught:
+        problem = teacher.untaught
+    elif student.together != teacher.together:
+        problem = f"it knows {teacher.together} options, this task has {student.together}"
+    elif strange := sorted(set(student.labels) ^ set(teacher.labels)):
+        problem = f"labels differ: {', '.join(map(repr, strange[:5]))}"
+    elif _range(student) != _range(teacher):
+        problem = f"its scores go from {_range(teacher)}, these from {_range(student)}"
+    if problem:
+        raise RecipeError([f"distill.teachers: {named.run} cannot teach this task: {problem}"])
+    if not student.labels:
+        return [0]
+    return [teacher.labels.index(label) for label in student.labels]
+
+
+def _range(task: Task) -> str:
+    """The scores that a regression can give, in words; nothing for other kinds."""
+    values = task.to_dict()
+    return f"{values['low']:g} to {values['high']:g}" if "low" in values else ""
+
+
+def out_of_fold(teacher: Teacher) -> NDArray[np.float32] | None:
+    """What linear models that were fitted without them say of the teacher's training examples.
+
+    None if the linear model of the teacher is not that of its run.
+    """
+    own = sorted(path for path in (teacher.folder / WIDE).rglob("*") if path.is_file())
+    for name in LINEAR:
+        part = teacher.run / name
+        if all(_same(file, part / file.relative_to(teacher.folder / WIDE)) for file in own):
+            with damage_is_clear(part / OUTPUTS):
+                return load_array(part / OUTPUTS, np.float32, dimensions=2)
+    return None
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.is_file() and file_digest(one) == file_digest(other)
