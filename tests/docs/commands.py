@@ -13,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from tasklm.cli.app import app
-from tasklm.cli.options import overrides_of
+from tasklm.cli.options import files_and_options, overrides_of
 from tasklm.errors import TaskLMError
 from tasklm.pipeline.opening import check_names
 from tasklm.pipeline.selection import check_settings
@@ -72,7 +72,11 @@ def tasklm(words: Sequence[str]) -> None:
     recipe = ROOT / start if start and Path(start).parts[0] == "recipes" else None
     if recipe is not None and not recipe.exists():
         raise WrongCommand(f"there is no {start}")
-    found = load(recipe, overrides_of(context.args))
+    options = list(context.args)
+    for param in verb.params:
+        if param.nargs == -1:  # takes any number of words, the recipe options among them
+            options += files_and_options(list(context.params[param.name]))[1]
+    found = load(recipe, overrides_of(options))
     check_names(found)
     check_settings(found.select)
 

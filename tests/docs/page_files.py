@@ -24,6 +24,7 @@ KIND_FOLDERS = {
     "squad": "span",
     "ewt": "parse",
 }
+GLUE = ("RTE", "MNLI", "SST-2")
 HUB = "hub"  # where the cache of Hugging Face's hub stands here
 SPLITS = (("train", 60, 1), ("dev", 30, 2), ("test", 30, 3))
 
@@ -83,7 +84,7 @@ def write_files(folder: Path) -> None:
 
 
 def write_kinds(folder: Path) -> None:
-    """Writes a folder with train, dev and test of each kind of task that the pages name, and two of
+    """Writes a folder with train, dev and test of each kind of task that the pages name, and three of
     GLUE's as GLUE has them.
     """
     cases = {case.kind: case for case in CASES}
@@ -115,6 +116,10 @@ def write_kinds(folder: Path) -> None:
                 for i, row in enumerate(labelled(40, 40 + seed))
             ]
             _write_table(folder / name / f"{split}.tsv", header, rows, "\t")
+    (folder / "SST-2").mkdir()
+    for split, seed in (("train", 50), ("dev", 51)):
+        rows = [[one["text"], int(one["label"] == "yes")] for one in labelled(40, seed)]
+        _write_table(folder / "SST-2" / f"{split}.tsv", ["sentence", "label"], rows, "\t")
 
 
 def write_checkpoints(folder: Path) -> None:
@@ -153,10 +158,7 @@ def provide(words: list[str], finished: Path, run_cli: Callable[[list[str]], str
     ):
         write_checkpoints(Path.cwd())
     if (
-        any(
-            path.parts[:1] and path.parts[0] in (*KIND_FOLDERS, "RTE", "MNLI", "runs")
-            for path in read
-        )
+        any(path.parts[:1] and path.parts[0] in (*KIND_FOLDERS, *GLUE, "runs") for path in read)
         and not Path("ner").exists()
     ):
         write_kinds(Path.cwd())
@@ -183,6 +185,8 @@ def _make_run(run: Path, finished: Path, run_cli: Callable[[list[str]], str]) ->
                 "false",
             ]
         )
+    elif run.name == "many":
+        run_cli(["fit", "RTE", "SST-2", "--corpus", "texts/", "--out", str(run)])
     else:
         folder = {"rte": "RTE"}.get(run.name, run.name)
         train, dev = (str(next(Path(folder).glob(f"{split}.*"))) for split in ("train", "dev"))
