@@ -4,7 +4,6 @@ conventions.
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import warnings
@@ -26,17 +25,20 @@ from tasklm.forecasting.forecast import forecast as forecast_recipe
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.flow import held
+from tasklm.pipeline.given_texts import data_keys
 from tasklm.pipeline.teachers import student_of
-from tasklm.recipe.data_sections import Data
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
+from tasklm.serve.all_tasks import AllTasks
+from tasklm.serve.columns import columns_for
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
-from tasklm.serve.predictor import Predictor
+from tasklm.serve.predictor import Columns, Predictor
 from tasklm.storage.checksums import require_whole
-from tasklm.storage.files import read_json, require_own, write_bytes, write_text
+from tasklm.storage.files import read_json, require_own, write_bytes
 from tasklm.storage.safe_reading import whole_text
 from tasklm.tasks.base import Answer, score
+from tasklm.tasks.several import ALL, members_of
 from tasklm.tracking import SILENT, Tracker
 
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
@@ -104,28 +106,6 @@ def distill(
     return TaskLM.load(out)
 
 
-def _row(text: Any, label: Any) -> dict[str, Any]:
-    """A row of training data: one text or a pair, and one label or several."""
-    if isinstance(text, Mapping):
-        raise DataError(
-            "fit accepts rows with columns only from a file",
-            remedy="Write them to a file, such as train.jsonl, and call fit with it.",
-        )
-    pair = isinstance(text, tuple | list | np.ndarray)
-    if pair and len(text) != 2:
-        raise DataError(
-            f"a pair has two texts, not {len(text)}",
-            remedy="Give pairs such as (one, other), or single texts.",
-        )
-    several = isinstance(label, tuple | list | set | np.ndarray)
-    texts = {"text_a": str(text[0]), "text_b": str(text[1])} if pair else {"text": str(text)}
-    row = {**texts, "label": sorted(map(str, label)) if several else str(label)}
-    return {
-        name: [whole_text(part) for part in value] if isinstance(value, list) else whole_text(value)
-        for name, value in row.items()
-    }
-
-
 class TaskLM(Estimator):
     """A task-specific text model, trained from scratch on a labelled data set and the part of a
     corpus that matters for it.
@@ -141,12 +121,12 @@ class TaskLM(Estimator):
     out: run folder; by default a temporary one, deleted with this object.
     verbose: show messages and progress on standard error; 2 also shows the run's full log.txt.
 
-    After `fit` or `load` there are `classes_` (the labels), `scores_` (the score table and its
-    verdict; None for a model saved without its run), `model_folder_` and, after `fit`, `folder_`
-    (the run).
+    After `fit` or `load` there are `classes_` (the labels; of several tasks a dict of them by
+    name), `scores_` (the score table and its verdict; None for a model saved without its run),
+    `model_folder_` and, after `fit`, `folder_` (the run).
     """
 
-    classes_: NDArray[Any]
+    classes_: NDArray[Any] | dict[str, NDArray[Any]]
     scores_: Scores | None
     folder_: Path
     model_folder_: Path
@@ -166,65 +146,75 @@ class TaskLM(Estimator):
 
     def fit(
         self,
-        train: str | Path | Iterable[str] | Iterable[Sequence[str]],
+        train: str | Path | Mapping[str, str | Path] | Iterable[str] | Iterable[Sequence[str]],
         labels: Labels | None = None,
         *,
         corpus: Texts | None = None,
         dev: str | Path | None = None,
         test: str | Path | None = None,
     ) -> Self:
-        """Trains on a labelled file of any kind, or on texts (or pairs of texts) and their labels;
-        returns itself.
+        """Trains on a labelled file of any kind, on several by the names of their tasks, or on
+        texts (or pairs of texts) and their labels; returns itself.
 
         Unless settings name data.kind, lists mean several labels, fractional numbers mean scores,
-        and everything else means classes.
+        and everything else means classes. Several tasks are a mapping: {"rte": "RTE/", "sst2":
+        "SST-2/"}.
         """
         folder = Path(self.out) if self.out else self._temporary()
         overrides: dict[str, Any] = dict(self.settings or {})
         require_own(folder)
         with held(folder):
-            overrides["data.train"] = self._train_file(train, labels, folder)
+            overrides |= data_keys(train, labels, {"dev": dev, "test": test}, folder)
         given = corpus if corpus is not None else self.corpus
         if given is not None:
             overrides["data.corpus"] = (
                 [str(given)] if isinstance(given, str | Path) else [str(one) for one in given]
             )
-        overrides |= {
-            key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value
-        }
         if self.minutes is not None:
             overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
         tracker = Tracker(Console(stderr=True) if self.verbose else None, verbose=self.verbose > 1)
         self.scores_ = run_pipeline(recipe, folder, tracker)
         self.folder_ = folder
-        self._use(folder / MODEL, recipe.data)
-        original = {whole_text(str(label)): label for label in labels} if labels is not None else {}
-        self.classes_ = np.array([original.get(label, label) for label in self.predictor_.labels])
+        self._use(folder / MODEL, columns_for(recipe))
+        if labels is not None:
+            original = {whole_text(str(label)): label for label in labels}
+            self.classes_ = np.array(
+                [original.get(label, label) for label in self.predictor_.labels]
+            )
         return self
 
-    def predict(self, inputs: Iterable[Input]) -> NDArray[Any] | list[Any]:
+    def predict(self, inputs: Iterable[Input], task: str = "") -> NDArray[Any] | list[Any]:
         """The prediction for each input: an array of classes; for other kinds a list.
+
+        `task`: which of several tasks, here and in the other methods.
 
         Each item is a float (regress), a list of labels (multilabel), the number of an option from
         0 (choice), the tags of the words (tag), the text of an answer, "" for none (span), or the
         (head, relation) of each word (parse).
         """
-        predictor = self._trained()
+        predictor = self._trained(task)
         if predictor.task.classifies:
-            return np.asarray(self.classes_[self.predict_proba(inputs).argmax(axis=1)])
+            best = self.predict_proba(inputs, task).argmax(axis=1)
+            return np.asarray(self._classes(task)[best])
         labels = [predictor.task.label_of(answer) for answer in predictor.answers(list(inputs))]
         return [list(label) if isinstance(label, tuple) else label for label in labels]
 
-    def answers(self, inputs: Iterable[Input]) -> list[Answer]:
-        """The full output of the model for each input, as `tasklm predict` prints it."""
-        predictor = self._trained()
+    def answers(self, inputs: Iterable[Input], task: str = "") -> list[Answer]:
+        """The full output of the model for each input, as `tasklm predict` prints it.
+
+        `task="all"`: the outputs of every one of several tasks that takes the input.
+        """
+        if task == ALL:
+            tasks = AllTasks(self._whole())
+            return list(tasks.answers(tasks.examples(inputs)))
+        predictor = self._trained(task)
         examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
 
-    def predict_proba(self, inputs: Iterable[Input]) -> NDArray[np.float64]:
+    def predict_proba(self, inputs: Iterable[Input], task: str = "") -> NDArray[np.float64]:
         """The probability of each class (columns in the order of `classes_`) for each input."""
-        predictor = self._trained()
+        predictor = self._trained(task)
         if not predictor.task.classifies:
             problem = (
                 f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
@@ -236,60 +226,65 @@ class TaskLM(Estimator):
         ]
         return np.array(rows, np.float64).reshape(len(rows), len(predictor.labels))
 
-    def score(self, inputs: Iterable[Input], labels: Labels, metric: str | None = None) -> float:
+    def score(
+        self, inputs: Iterable[Input], labels: Labels, metric: str | None = None, task: str = ""
+    ) -> float:
         """A metric of the predictions: by default accuracy for classes, else the kind's first
         metric.
 
         Labels have the form that `predict` returns; a question may have several right answers, as a
         list.
         """
-        task, given = self._trained().task, list(inputs)
+        own, given = self._trained(task).task, list(inputs)
         if len(given) != len(labels):
             raise DataError(
                 f"there are {len(given)} inputs but {len(labels)} labels",
                 remedy="Give one label per input.",
             )
-        if not task.classifies:
+        if not own.classifies:
             try:
                 return score(
-                    task.metric(metric or task.metrics[0]), list(labels), list(self.predict(given))
+                    own.metric(metric or own.metrics[0]),
+                    list(labels),
+                    list(self.predict(given, task)),
                 )
             except ValueError as error:  # such as tags for more words than the sentence has
                 raise DataError(
                     f"the labels do not fit the inputs: {error}",
                     remedy="Give them in the form that predict returns.",
                 ) from None
-        number = {label: i for i, label in enumerate(self.classes_.tolist())}
+        number = {label: i for i, label in enumerate(self._classes(task).tolist())}
         strange = [label for label in labels if label not in number]
         if strange:
             raise DataError(
                 f"the label {strange[0]!r} does not occur in train", remedy="Leave such rows out."
             )
-        best = self.predict_proba(given).argmax(axis=1)
+        best = self.predict_proba(given, task).argmax(axis=1)
         return score(
-            task.metric(metric or "accuracy"),
-            [task.labels[number[label]] for label in labels],
-            [task.labels[i] for i in best],
+            own.metric(metric or "accuracy"),
+            [own.labels[number[label]] for label in labels],
+            [own.labels[i] for i in best],
         )
 
-    def explain(self, text: Input, top: int = 5) -> ShownExplanation:
+    def explain(self, text: Input, top: int = 5, task: str = "") -> ShownExplanation:
         """The prediction for an input, with the training examples and selected passages that
         support it and speak against it.
 
         A notebook shows it as tables, `print` as lines.
         """
-        predictor = self._trained()
+        predictor = self._trained(task)
         _ = predictor.model  # an ensemble is refused
         if not hasattr(self, "explainer_"):
             self.explainer_ = Explainer(self.model_folder_)
+        explainer = self.explainer_.of(task) if task else self.explainer_
         example = example_from(text, predictor.task, predictor.data)
-        return ShownExplanation.of(self.explainer_.explain_example(example, top))
+        return ShownExplanation.of(explainer.explain_example(example, top))
 
     def report(self, to: str | Path | None = None) -> Report:
         """The path of the run's report, or of its copy written to `to`; a notebook shows it as a
         page.
         """
-        self._trained()
+        self._whole()
         run = find_run(self.model_folder_)
         if run is None or not (path := run / REPORT).is_file():
             raise RunError(
@@ -323,8 +318,7 @@ class TaskLM(Estimator):
         if not (inside / "config.json").exists() and (inside / MODEL).is_dir():
             inside = inside / MODEL
         run = find_run(inside)
-        model._use(inside, None if run is None else recipe_of(run).data)
-        model.classes_ = np.array(model.predictor_.labels)
+        model._use(inside, columns_for(None if run is None else recipe_of(run)))
         model.scores_ = None
         if run is not None and (run / SCORES).exists():
             model.scores_ = scores_from(read_json(run / SCORES))
@@ -341,9 +335,11 @@ class TaskLM(Estimator):
         name = type(self).__name__
         if not hasattr(self, "predictor_"):
             return settings_html(name, self.get_params(deep=False))
+        task = self.predictor_.task
+        own = ", ".join(f"{member.name}: {member.task.kind}" for member in members_of(task))
         return model_html(
             name,
-            self.predictor_.task.kind,
+            f"{task.kind} ({own})" if own else task.kind,
             self.predictor_.labels,
             self.scores_,
             self.model_folder_,
@@ -355,39 +351,28 @@ class TaskLM(Estimator):
             "text/html": self._repr_html_(),
         }  # scikit-learn has its own, which notebooks would prefer
 
-    def _trained(self) -> Predictor:
+    def _whole(self) -> Predictor:
         if not hasattr(self, "predictor_"):
             raise RunError("this TaskLM has not been trained. Call fit first, or TaskLM.load.")
         return self.predictor_
 
-    def _use(self, folder: Path, data: Data | None) -> None:
+    def _trained(self, task: str) -> Predictor:
+        """The predictor, or that of the named one of several tasks."""
+        whole = self._whole()
+        return whole.of(task) if task or members_of(whole.task) else whole
+
+    def _classes(self, task: str) -> NDArray[Any]:
+        return self.classes_[task] if isinstance(self.classes_, dict) else self.classes_
+
+    def _use(self, folder: Path, data: Columns) -> None:
         self.predictor_, self.model_folder_ = Predictor(folder, data=data), folder
         self.__dict__.pop("explainer_", None)  # it belongs to the previous model
+        self.classes_ = np.array(self.predictor_.labels)
+        if members := members_of(self.predictor_.task):
+            self.classes_ = {member.name: np.array(member.task.labels) for member in members}
 
     def _temporary(self) -> Path:
         self._keeps_folder = tempfile.TemporaryDirectory(
             prefix="tasklm-"
         )  # deleted with this object
         return Path(self._keeps_folder.name) / "run"
-
-    def _train_file(self, train: Any, labels: Labels | None, folder: Path) -> str:
-        if isinstance(train, (str, Path)) and labels is None:
-            return str(train)
-        if labels is None:
-            raise DataError(
-                "there are texts but no labels",
-                remedy="Call fit(texts, labels) or fit('train.csv').",
-            )
-        texts = list(train)
-        if len(texts) != len(labels):
-            raise DataError(
-                f"there are {len(texts)} texts but {len(labels)} labels",
-                remedy="Give one label per text.",
-            )
-        rows = (
-            json.dumps(_row(text, label), ensure_ascii=False)
-            for text, label in zip(texts, labels, strict=True)
-        )
-        path = folder / "inputs" / "train.jsonl"
-        write_text(path, "\n".join(rows) + "\n")
-        return str(path)

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from tasklm.tokens.tokenizer import Vocabulary
 from tests.browser.conftest import SCHEMES, WIDTHS, Browser
+from tests.several_models import several_run
 
 pytest.importorskip("fastapi", reason="tasklm[serve] is not installed")
 pytest.importorskip("uvicorn", reason="tasklm[serve] is not installed")
@@ -175,3 +177,32 @@ def test_links_that_need_the_token_are_not_shown_where_one_is_needed(
         browser.wait_for(lambda: browser.find("#ask")[0].is_displayed(), "the form")
         assert browser.text("footer") == "health"
     assert all("401" in problem for problem in browser.errors())
+
+
+def test_one_of_several_tasks_is_chosen(
+    browser: Browser, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    with inside(several_run(tmp_path, vocabulary)) as address:
+        for width in WIDTHS:
+            browser.open(address, width)
+            browser.wait_for(lambda: browser.find("#tasks")[0].is_displayed(), "the choice")
+            names = [one.text for one in browser.find("#tasks option")]
+            assert names == ["classify", "multilabel", "regress", "tag"]
+            assert browser.text("#about") == "kind classify, 2 labels"
+            browser.find("#first")[0].send_keys("the cat likes music number 7 .")
+            browser.find("#predict")[0].click()
+            browser.wait_for(lambda: browser.find("#answer dl.bars"), "an answer")
+            browser.find("#tasks option")[3].click()
+            browser.wait_for(lambda: "kind tag" in browser.text("#about"), "the other task")
+            assert not browser.find("#answer")[0].is_displayed()
+            browser.find("#predict")[0].click()
+            browser.wait_for(lambda: browser.find("#answer ul.words"), "the tags")
+            assert browser.overflow() == []
+            browser.screenshot(f"service-of-several-{width}")
+        assert any(one.endswith("/predict/tag") for one in browser.requests())
+
+
+def test_a_model_of_one_task_has_no_choice(browser: Browser, url: str) -> None:
+    browser.open(url)
+    browser.wait_for(lambda: browser.find("#ask")[0].is_displayed(), "the form")
+    assert not browser.find("#tasks")[0].is_displayed()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tasklm.cli.app import app
 from tests.conftest import labelled, sentences
-from tests.docs.page_files import write_files
+from tests.docs.page_files import write_files, write_kinds
 from tests.docs.small import keep_small
 
 
@@ -29,6 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files and with a finished run, runs/first."""
     folder = tmp_path_factory.mktemp("docs")
     write_files(folder)
+    write_kinds(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         keep_small(patch)

@@ -118,9 +118,9 @@ def write_kinds(folder: Path) -> None:
             ]
             _write_table(folder / name / f"{split}.tsv", header, rows, "\t")
     (folder / "SST-2").mkdir()
-    for split, count, seed in SPLITS:
-        texts = [[row["text"], row["label"]] for row in labelled(count, 60 + seed)]
-        _write_table(folder / "SST-2" / f"{split}.tsv", ["sentence", "label"], texts, "\t")
+    for split, seed in (("train", 50), ("dev", 51)):
+        rows = [[one["text"], int(one["label"] == "yes")] for one in labelled(40, seed)]
+        _write_table(folder / "SST-2" / f"{split}.tsv", ["sentence", "label"], rows, "\t")
 
 
 def write_checkpoints(folder: Path) -> None:
@@ -187,7 +187,7 @@ def _make_run(run: Path, finished: Path, run_cli: Callable[[list[str]], str]) ->
             ]
         )
     elif run.name == "many":
-        run_cli(["fit", "RTE/", "SST-2/", "--out", str(run), "--evaluate.baselines", "false"])
+        run_cli(["fit", "RTE", "SST-2", "--corpus", "texts/", "--out", str(run)])
     else:
         folder = {name.lower(): name for name in GLUE}.get(run.name, run.name)
         train, dev = (str(next(Path(folder).glob(f"{split}.*"))) for split in ("train", "dev"))

@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT, blocks, commands, is_shell
+from tests.docs.page_files import provide
 
+SEVERAL = "runs/many"  # the run whose model has several tasks
 SERVING = ("serve", "watch")  # verbs that end when they are told to
 WORDS = [
     command.words
@@ -105,20 +107,29 @@ def started(words: tuple[str, ...], folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("words", SERVICES, ids=" ".join)
-def test_services_start_answer_and_end(words: tuple[str, ...], scratch_with_run: Path) -> None:
+def test_services_start_answer_and_end(
+    words: tuple[str, ...],
+    scratch_with_run: Path,
+    finished: Path,
+    run_cli: Callable[[list[str]], str],
+) -> None:
     for package in (
         ("fastapi", "uvicorn", "httptools", "prometheus_client") if words[0] == "serve" else ()
     ):
         pytest.importorskip(
             package, reason=f"tasklm serve needs {package}, which is not installed here: NOT RUN"
         )
+    provide(list(words), finished, run_cli)
     with started(words, scratch_with_run) as address:
         with urlopen(f"{address}/") as page:
             assert page.status == 200 and page.headers.get_content_type() == "text/html"
         if words[0] != "serve":
             return
-        requests = [parsed(line) for line in WORDS if line[0] == "curl"]
-        assert {request.address.rsplit("/", 1)[1] for request in requests} >= {"predict", "explain"}
+        # addresses such as /predict/NAME are those of several tasks
+        of_several = any(SEVERAL in word for word in words)
+        every = [parsed(line) for line in WORDS if line[0] == "curl"]
+        requests = [one for one in every if (one.address.count("/") > 3) == of_several]
+        assert {request.address.split("/")[3] for request in requests} >= {"predict", "explain"}
         for asked in requests:
             here = re.sub(r"^http://(localhost|127\.0\.0\.1):8000", address, asked.address)
             with urlopen(

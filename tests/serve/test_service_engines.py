@@ -100,8 +100,8 @@ def test_a_model_explains_where_its_run_is(
     assert serve._explainer(run_folder / "model") is not None
     assert serve._explainer(classifier) is None
     assert (
-        serve._data(run_folder / "model").train.endswith("train.jsonl")
-        and serve._data(classifier) == Data()
+        serve._columns(run_folder / "model").train.endswith("train.jsonl")
+        and serve._columns(classifier) == Data()
     )
     shutil.copytree(run_folder, tmp_path / "run")
     shutil.copytree(

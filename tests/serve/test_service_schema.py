@@ -32,6 +32,7 @@ from tasklm.serve.predictor import Predictor
 from tasklm.serve.service import Settings, create_app
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.serve.models import BY_KIND, random_model, random_run
+from tests.several_models import several_run
 
 CHECKS = [
     not_a_server_error,
@@ -102,6 +103,17 @@ def test_a_kind_with_texts_of_several_rows_answers_as_the_document_says(
         30,
     )
     assert 200 in statuses and statuses <= {200, 422}
+
+
+def test_each_of_several_tasks_answers_as_the_document_says(
+    tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    document = document_of(several_run(tmp_path, vocabulary))
+    for path, examples in (("/predict/regress", 40), ("/predict/tag", 40), ("/explain/tag", 8)):
+        positive = statuses_of(document, path, GenerationMode.POSITIVE, examples)
+        assert positive <= {200, 422} and 200 in positive
+        assert statuses_of(document, path, GenerationMode.NEGATIVE, examples) <= {400, 415, 422}
+    assert document["/task"]["GET"].Case().call_and_validate(checks=CHECKS[:-1]).status_code == 200
 
 
 @pytest.mark.parametrize("kind", list(BY_KIND))

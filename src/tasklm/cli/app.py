@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +39,7 @@ from tasklm.cli.options import (
     files_and_options,
     overrides_of,
 )
+from tasklm.cli.predict import predict
 from tasklm.cli.report import compare
 from tasklm.cli.results import show_next
 from tasklm.cli.running import load_recipe, new_tracker, run_flow, run_until
@@ -49,7 +49,6 @@ from tasklm.cli.serve import serve
 from tasklm.cli.watch import Watch, watch
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
-from tasklm.storage.json_lines import json_line
 
 app = typer.Typer(
     cls=Verbs,
@@ -326,35 +325,7 @@ def report(
         compare(folders, out or Path("runs-compared.html"), as_json)
 
 
-@app.command()
-def predict(
-    model: Annotated[
-        Path, typer.Argument(help="Folder `model` of a run, `ensemble`, or an ONNX export.")
-    ],
-    what: Annotated[
-        str,
-        typer.Argument(
-            help=(
-                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), or - for stdin."
-            )
-        ),
-    ] = "-",
-    text_column: TextColumn = None,
-) -> None:
-    """Predict labels and probabilities, one JSON object per line.
-
-    Example: tasklm predict runs/first/model "a text to classify"
-    """
-    from tasklm.recipe.data_sections import Data
-    from tasklm.serve.inputs import examples_of
-    from tasklm.serve.predictor import Predictor
-
-    predictor = Predictor(model, data=Data(text_column=text_column or ""))
-    examples = examples_of(what, predictor.task, predictor.data, sys.stdin.buffer)
-    for example, answer in predictor.stream(examples):
-        typer.echo(json_line({"text": example.text, **answer}))
-
-
+app.command()(predict)
 app.command()(search)
 app.command()(explain)
 app.command()(export)

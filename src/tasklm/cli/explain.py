@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli.options import TaskName
 from tasklm.console.terminal import say, say_command
 from tasklm.storage.json_lines import json_line
 from tasklm.tracking import Tracker
@@ -35,6 +36,7 @@ def explain(
             )
         ),
     ],
+    task: TaskName = None,
     top: Annotated[
         int, typer.Option(help="Examples and passages to show on each side.", min=1)
     ] = 5,
@@ -49,9 +51,9 @@ def explain(
 
     Example: tasklm explain runs/first "a text to classify" --top 3
     """
-    from tasklm.serve.explainer import Explainer
+    from tasklm.serve.explainer import explainer_of
 
-    explanation = Explainer(where).explain(text, top)
+    explanation = explainer_of(where, task or "").explain(text, top)
     if as_json:
         typer.echo(json_line(asdict(explanation)))
     else:

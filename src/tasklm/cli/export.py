@@ -24,6 +24,10 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="New or empty folder; by default exports/NAME-FORMAT.")
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Which of a model's several tasks; by default each, in OUT/NAME/."),
+    ] = None,
     max_mb: Annotated[
         float | None,
         typer.Option(
@@ -45,12 +49,18 @@ def export(
     Example: tasklm export runs/first --to onnx --max-mb 20
     """
     from tasklm.export.exporting import export as write
+    from tasklm.export.exporting import export_each
 
-    exported, folder = write(where, to, out, max_mb)
-    if as_json:
-        typer.echo(json.dumps({**asdict(exported), "folder": str(folder)}, ensure_ascii=False))
+    if task is None:
+        exports = export_each(where, to, out, max_mb)
     else:
-        console = Console()
+        exports = [write(where, to, out, max_mb, task)]
+    if as_json:
+        records = [{**asdict(exported), "folder": str(folder)} for exported, folder in exports]
+        typer.echo(json.dumps(records if len(records) > 1 else records[0], ensure_ascii=False))
+        return
+    console = Console()
+    for exported, folder in exports:
         for line in _lines(exported, folder):
             say(console, line)
 

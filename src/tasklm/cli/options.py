@@ -36,6 +36,9 @@ Out = Annotated[Path, typer.Option(help="Run folder; repeat the command to conti
 RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="Recipe to start from.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="Which of a model's several tasks, by its name.")
+]
 Minutes = Annotated[float | None, typer.Option(help="Time budget for the whole command.")]
 Flops = Annotated[float | None, typer.Option(help="Training FLOPs, instead of minutes.")]
 Memory = Annotated[str | None, typer.Option(help="Memory limit for selection, such as 2GB.")]

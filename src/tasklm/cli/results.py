@@ -15,9 +15,12 @@ from tasklm.console.terminal import say, say_command
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.evaluate.scores import Scores
+    from tasklm.recipe.data_sections import Data
     from tasklm.recipe.schema import Recipe
+    from tasklm.tasks.base import Task
     from tasklm.tasks.examples import Finding
 
+TEXT = "a text"  # to predict
 STYLES = {"error": "red", "warning": "yellow", "ok": "green"}  # of the levels of findings
 
 
@@ -44,7 +47,7 @@ def show_scores(
     if reported:
         say_command(console, str(out / "report.html"), "report")
         show_next(
-            console, ["tasklm", "predict", str(out / "model"), _something_to_predict(recipe, out)]
+            console, ["tasklm", "predict", str(out / "model"), *_what_to_predict(recipe, out)]
         )
     else:
         show_next(console, _after("evaluate", out))
@@ -58,7 +61,7 @@ def show_step_done(console: Console, step: str, out: Path) -> None:
 
 def show_next(console: Console, words: Sequence[str]) -> None:
     """Prints the command to type next."""
-    say_command(console, shlex.join(words).replace("'a text'", '"a text"'), "next")
+    say_command(console, shlex.join(words).replace(f"'{TEXT}'", f'"{TEXT}"'), "next")
 
 
 def _after(step: str, out: Path) -> list[str]:
@@ -68,20 +71,40 @@ def _after(step: str, out: Path) -> list[str]:
     return ["tasklm", STEPS[STEPS.index(step) + 1], str(out)]
 
 
-def _something_to_predict(recipe: Recipe, out: Path) -> str:
-    """A text if the model takes single texts, else a file that it can read."""
-    from tasklm.errors import DataError
+def _what_to_predict(recipe: Recipe, out: Path) -> list[str]:
+    """A text if the model takes single texts, else a file that it can read; of several tasks the
+    first that takes a text.
+    """
     from tasklm.run_folder import MODEL, recipe_of
     from tasklm.storage.files import read_json
     from tasklm.tasks.base import TASKS
+    from tasklm.tasks.readers.several import columns_of
+    from tasklm.tasks.several import members_of
 
     values = read_json(out / MODEL / "config.json")["task"]
+    task = TASKS.get(values["kind"]).from_dict(values)
+    members = members_of(task)
+    if not members:
+        return [_text_or_file(task, recipe_of(out).data.text_column, recipe.data)]
+    columns = columns_of(recipe)
+    choices = []
+    for member in members:
+        data = columns[member.name]
+        choices.append(["--task", member.name, _text_or_file(member.task, data.text_column, data)])
+    return min(choices, key=lambda words: words[-1] != TEXT)
+
+
+def _text_or_file(task: Task, text_column: str, data: Data) -> str:
+    """A text if a task takes single texts, else the file that was read last in training."""
+    from tasklm.errors import DataError
+
     try:
-        TASKS.get(values["kind"]).from_dict(values).asked("a text")
+        task.asked(TEXT)
     except DataError:
-        return recipe.data.test or recipe.data.dev or recipe.data.train
-    pair = "," in recipe_of(out).data.text_column
-    return recipe.data.test or recipe.data.dev or recipe.data.train if pair else "a text"
+        return data.test or data.dev or data.train
+    if "," in text_column:
+        return data.test or data.dev or data.train
+    return TEXT
 
 
 def show_findings(findings: Sequence[Finding]) -> None:

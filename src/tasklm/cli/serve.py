@@ -18,8 +18,8 @@ from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
-    from tasklm.recipe.data_sections import Data
     from tasklm.serve.explainer import Explainer
+    from tasklm.serve.predictor import Columns
 
 screen = Console(stderr=True)
 SHORTEST_TOKEN = 16  # characters
@@ -117,7 +117,7 @@ def serve(
     )
     with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
         explainer = _explainer(folder) if explains else None
-        opened = open_engine(folder, engine, threads, _data(folder), Path(scratch))
+        opened = open_engine(folder, engine, threads, _columns(folder), Path(scratch))
         _say(
             f"{opened.predictor.task.kind} by {opened.name} "
             f"({opened.why}); workers × threads: {count} × {threads}"
@@ -197,12 +197,12 @@ def _token(file: Path) -> str:
     return token
 
 
-def _data(folder: Path) -> Data:
+def _columns(folder: Path) -> Columns:
     """The column names of the training data, if the run is available."""
-    from tasklm.recipe.data_sections import Data
+    from tasklm.serve.columns import columns_for
 
     run = find_run(folder)
-    return Data() if run is None else recipe_of(run).data
+    return columns_for(None if run is None else recipe_of(run))
 
 
 def _explainer(folder: Path) -> Explainer | None:

@@ -7,11 +7,14 @@ from typing import Any
 
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import from_dict
+from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import SCORES, recipe_of
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Splits
-from tasklm.tasks.readers.splits import read_splits
+from tasklm.tasks.readers.several import read_several
+from tasklm.tasks.readers.splits import read_splits, resolved
+from tasklm.tasks.several import members_of
 
 
 def splits_of(run: Path, task: Task, way_out: str) -> Splits:
@@ -20,27 +23,29 @@ def splits_of(run: Path, task: Task, way_out: str) -> Splits:
     Raises RunError if labels or numbers of examples differ from the run's; `way_out` is the remedy
     besides restoring the old files.
     """
-    recipe = recipe_of(run)
     try:
-        splits = read_splits(recipe.data)
+        now, splits = _read(recipe_of(run))
     except DataError as error:
         problem = (
             f"the data of {run} can no longer be read ({error.file or 'data'}: {error.problem})"
         )
         raise RunError(f"{problem}. Restore the old files, or {way_out}") from None
-    if TASKS.get(task.kind).from_examples(splits.train, recipe.kind).labels != task.labels:
-        problem = (
-            f"the labels of {splits.train[0].file} differ from those of the model in {run}: the "
-            "file has changed"
-        )
-        raise RunError(f"{problem}. Restore the old file, or {way_out}")
+    before_by_name = _labels(task)
+    for name, labels in _labels(now).items():
+        if labels != before_by_name.get(name):
+            file = next(example.file for example in splits.train if example.task == name)
+            problem = (
+                f"the labels of {file} differ from those of the model in {run}: the file has "
+                "changed"
+            )
+            raise RunError(f"{problem}. Restore the old file, or {way_out}")
     before: dict[str, Any] = {}
     if (run / SCORES).exists():
         before = from_dict(read_json(run / SCORES)).data
     changed = [
-        f"{name} has {len(examples):,} examples instead of {before[name]:,}"
-        for name, examples in splits.named().items()
-        if name in before and before[name] != len(examples)
+        f"{split} has {len(examples):,} examples instead of {before[split]:,}"
+        for split, examples in splits.named().items()
+        if split in before and before[split] != len(examples)
     ]
     if changed:
         raise RunError(
@@ -48,3 +53,21 @@ def splits_of(run: Path, task: Task, way_out: str) -> Splits:
             f"{', '.join(changed)}. Restore the old files, or {way_out}"
         )
     return splits
+
+
+def _read(recipe: Recipe) -> tuple[Task, Splits]:
+    """The task that the files of a recipe describe, and their examples."""
+    if recipe.several.tasks:
+        joined = read_several(recipe, audited=False)
+        return joined.task, joined.splits
+    data = resolved(recipe.data)
+    splits = read_splits(data)
+    return TASKS.get(data.kind).from_examples(splits.train, recipe.kind), splits
+
+
+def _labels(task: Task) -> dict[str, list[str]]:
+    """The labels of a task, or of each of several by its name."""
+    members = members_of(task)
+    if not members:
+        return {"": task.labels}
+    return {member.name: member.task.labels for member in members}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from tasklm.export.onnx_runtime import SWITCH
 from tasklm.export.record import Exported
 from tasklm.export.source import Source
 from tasklm.recipe.schema import Recipe
-from tasklm.recipe.toml import PATH_KEYS, dump
+from tasklm.recipe.toml import PATH_KEYS, dump, with_path
 from tasklm.storage.files import write_text
 from tasklm.tasks.base import Elsewhere
+from tasklm.tasks.readers.several import named_path
 
 LABELS_SHOWN = 50
 PLACE = """def place(mark, row, *texts):
@@ -55,6 +57,9 @@ def without_paths(recipe: Recipe) -> Recipe:
         values = getattr(recipe, section)
         paths[section] = {key: Path(getattr(values, key)).name for key in keys}
     paths["data"]["corpus"] = [Path(item).name for item in recipe.data.corpus]
+    tasks = [with_path(item, lambda path: Path(path.name)) for item in recipe.several.tasks]
+    paths["several"] = {"tasks": tasks}
+    paths["distill"] = {"teachers": [Path(item).name for item in recipe.distill.teachers]}
     # addresses, and settings with keys in them
     defaults = Recipe().select
     paths["select"] = {"url": defaults.url, "master": defaults.master, "spark": []}
@@ -86,6 +91,11 @@ def _what(source: Source, exported: Exported) -> str:
             names += " …"
         lines.append(f"Labels, in the order of the logits: {names}.")
     lines.append(_there(source).meaning)
+    if source.others:
+        others = ", ".join(map(code, source.others))
+        lines.append(
+            f"It was trained together with other tasks, which are left out here: {others}."
+        )
     if exported.wide is not None:
         lines.append(_without_wide(exported))
     return "\n".join(lines)
@@ -203,10 +213,13 @@ def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
     counts: Mapping[str, Any] = {}
     if scores is not None:
         counts = scores.data
-    lines = []
+    lines = _task_files(source, recipe)
+    together = f" of all {1 + len(source.others)} tasks" if source.others else ""
     for split in ("train", "dev", "test"):
         name, count = getattr(recipe.data, split), counts.get(split)
-        if name or count:
+        if together and count:
+            lines.append(f"- {split}: {count:,} examples{together}")
+        elif name or count:
             lines.append(f"- {split}: {_examples(name, count)}")
     lines.append(f"- raw text: {_raw_text(recipe, scores)}")
     start = "random weights"
@@ -214,6 +227,17 @@ def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
         start = f"weights of {code(Path(recipe.train.start).name)}"
     lines.append(f"- trained from {start}, with the objective {code(recipe.train.objective)}")
     return "\n".join(lines)
+
+
+def _task_files(source: Source, recipe: Recipe) -> list[str]:
+    """Where the examples of one of several tasks come from, and the tasks beside it."""
+    if not source.own_name:
+        return []
+    entries = dict(map(named_path, recipe.several.tasks))
+    path = entries.get(source.own_name)
+    place = "" if path is None else f" from {code(path.name)}"
+    others = ", ".join(map(code, source.others))
+    return [f"- task {code(source.own_name)}{place}, trained together with {others}"]
 
 
 def _examples(path: str, count: int | None) -> str:
@@ -244,6 +268,8 @@ def _raw_text(recipe: Recipe, scores: Scores | None) -> str:
 
 def _scores(source: Source, scores: Scores | None) -> str:
     """The score table of the run, or the model's own dev score."""
+    if source.own_name:
+        return _scores_of_one(source, scores)
     if scores is None:
         metric = plain(metric_name(source.metric))
         chosen_by = f"{metric} on dev, used to pick the model: {100 * source.dev_score:.1f}"
@@ -254,6 +280,21 @@ def _scores(source: Source, scores: Scores | None) -> str:
     seed = f"the seed that was best on dev ({100 * source.dev_score:.1f})"
     best = f"The exported weights come from {seed}."
     return "\n\n".join([title, "\n".join(rows), plain(scores.verdict), best])
+
+
+def _scores_of_one(source: Source, scores: Scores | None) -> str:
+    """The score table of one of several tasks, which were picked together."""
+    mean = f"the mean over {1 + len(source.others)} tasks on dev, {100 * source.dev_score:.1f}"
+    picked = f"The model was picked by {mean}."
+    if scores is None:
+        return f"{picked} The scores of each task are in the run folder."
+    interval = f"[{scores.confidence:.0%} interval on test; {interval_text(scores)}]"
+    title = f"{metric_name(source.metric)} × 100, {over_seeds(scores)}, {interval}:"
+    rows = ["| model | dev | test |", "|---|---|---|"]
+    for row in scores.rows:
+        own = [one for one in row.tasks if one.name == source.own_name]
+        rows += [_row(replace(row, dev=one.dev, test=one.test)) for one in own]
+    return "\n\n".join([title, "\n".join(rows), picked])
 
 
 def _row(row: Row) -> str:
@@ -283,8 +324,11 @@ def _exported_scores(exported: Exported) -> str:
 
 def _limits(source: Source, exported: Exported) -> str:
     tested = "Scores apply to texts like those it was tested on"
+    trained = "It was trained only for this task."
+    if source.others:
+        trained = "It answers only for this task, not for those that it was trained with."
     lines = [
-        "- It was trained only for this task.",
+        f"- {trained}",
         f"- It reads at most {source.length} tokens; the rest of a longer text is ignored.",
         f"- {tested}; other sources, times or languages were not tested.",
         "- Errors and biases in the labels are learnt as well.",

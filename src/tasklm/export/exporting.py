@@ -20,35 +20,76 @@ from tasklm.export.transformers_model import write_transformers
 from tasklm.models.task_model import read_saved_model
 from tasklm.storage.checksums import files_in, seal
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
+from tasklm.tasks.several import members_of
 
 FORMATS = ("hf", "onnx", "onnx-int8")
 
 
-def default_folder(where: Path, to: str) -> Path:
-    """The default folder of an export: exports/NAME-FORMAT."""
+def default_folder(where: Path, to: str, task: str = "") -> Path:
+    """The default folder of an export: exports/NAME-FORMAT, or NAME-TASK-FORMAT."""
     folder = where.resolve()
     if folder.name == "model":
         folder = folder.parent
-    return Path("exports") / f"{folder.name}-{to}"
+    parts = [folder.name, task, to] if task else [folder.name, to]
+    return Path("exports") / "-".join(parts)
 
 
 def export(
-    where: Path, to: str, out: Path | None = None, max_mb: float | None = None
+    where: Path, to: str, out: Path | None = None, max_mb: float | None = None, task: str = ""
 ) -> tuple[Exported, Path]:
-    """Writes the model of a run or folder for other programs; returns what, and where."""
+    """Writes the model of a run or folder for other programs; returns what, and where.
+
+    `task`: which of its several tasks.
+    """
+    require_format(to)
+    source = open_source(where)
+    if task or members_of(source.task):
+        source = source.of(task)
+    target = out or default_folder(where, to, task)
+    with new_folder(target) as folder:
+        exported = _write(source, folder, to, max_mb)
+    return exported, target
+
+
+def export_each(
+    where: Path, to: str, out: Path | None = None, max_mb: float | None = None
+) -> list[tuple[Exported, Path]]:
+    """Writes each of the model's tasks as `export` does, several into folders by their names."""
+    require_format(to)
+    source = open_source(where)
+    members = members_of(source.task)
+    if not members:
+        return [export(where, to, out, max_mb)]
+    target = out or default_folder(where, to)
+    exports = []
+    with new_folder(target) as folder:
+        for member in members:
+            (folder / member.name).mkdir()
+            try:
+                exported = _write(source.of(member.name), folder / member.name, to, max_mb)
+            except RecipeError as error:
+                way_out = "--task NAME exports one of the others."
+                problems = [f"{member.name}: {problem} {way_out}" for problem in error.problems]
+                raise RecipeError(problems) from None
+            exports.append((exported, target / member.name))
+    return exports
+
+
+def require_format(to: str) -> None:
+    """Raises RecipeError for a format that there is not."""
     if to not in FORMATS:
         raise RecipeError([f"--to {to}: choose from {', '.join(FORMATS)}"])
-    source = open_source(where)
-    target = out or default_folder(where, to)
-    with new_folder(target) as folder:
-        if to == "hf":
-            exported = _transformers(source, folder, max_mb)
-        else:
-            exported = _onnx(source, folder, to, max_mb)
-        write_card(source, exported, folder)
-        # the card is there to be edited
-        seal(folder / RECORD, asdict(exported), files_in(folder, leave_out=("README.md",)))
-    return exported, target
+
+
+def _write(source: Source, folder: Path, to: str, max_mb: float | None) -> Exported:
+    if to == "hf":
+        exported = _transformers(source, folder, max_mb)
+    else:
+        exported = _onnx(source, folder, to, max_mb)
+    write_card(source, exported, folder)
+    # the card is there to be edited
+    seal(folder / RECORD, asdict(exported), files_in(folder, leave_out=("README.md",)))
+    return exported
 
 
 def as_onnx(model_folder: Path, scratch: Path) -> Path:

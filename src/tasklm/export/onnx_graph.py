@@ -20,6 +20,7 @@ from tasklm.export.onnx_model import session_of
 from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.export.source import Source
 from tasklm.storage.files import write_bytes
+from tasklm.tasks.several import members_of
 from tasklm.tokens.batches import TokenBatch
 
 OPSET = 20  # the first with Gelu; onnxruntime reads it since 1.17
@@ -94,6 +95,9 @@ class Graph(nn.Module):
 
 def check_onnx(source: Source) -> None:
     """Raises RecipeError if the kind's answers do not follow from the logits of single tokens."""
+    if members := members_of(source.task):
+        names = ", ".join(member.name for member in members)
+        raise RecipeError([f"--to onnx: a file has one task; name it with --task: {names}"])
     if source.task.elsewhere is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
         reason = "its answers are searched for in all outputs by tasklm's own code"

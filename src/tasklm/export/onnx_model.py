@@ -19,6 +19,7 @@ from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.baselines.wide_parts import load_wide
+from tasklm.tasks.several import require_columns
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -150,6 +151,7 @@ def open_onnx(folder: Path, threads: int) -> LoadedModels:
             outputs = head(torch.empty(1, 1 + len(task.elsewhere.marks), 8)).shape[-1]
         wide, scale = load_wide(folder), record.get("wide")
         require_width(wide, head)
+        require_columns(wide, task)
         if (wide is None) != (scale is None) or not isinstance(scale, float | None):
             raise ValueError("export.json and the folder wide do not match")
     model = OnnxModel(folder / GRAPH, inputs, threads, outputs, scale)

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
 from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
+from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, TaskModel, load_model, task_outputs
 from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import MODEL, SCORES, find_run, is_run, recipe_of
@@ -25,6 +26,8 @@ from tasklm.storage.checksums import files_in, sync_all
 from tasklm.storage.files import full_disk_is_clear, make_folder, publish, read_json, sweep
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
+from tasklm.tasks.readers.several import columns_of
+from tasklm.tasks.several import Several
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -36,6 +39,22 @@ class Source:
     name: str  # readable: that of the run, or of the model's folder
     loaded: LoadedModels
     run: Path | None
+    one_of: Several | None = None  # the tasks that the model has, where this is one of them
+    own_name: str = ""  # … and its name
+    dev_of_all: list[Example] = field(default_factory=list)  # of all these tasks, once read
+
+    def of(self, name: str) -> Source:
+        """The source of one of several tasks; raises RecipeError if there is no such task."""
+        loaded, task = alone(self.loaded, name), self.task
+        assert isinstance(task, Several)
+        return Source(f"{self.name}-{name}", loaded, self.run, task, name, self.dev_of_all)
+
+    @property
+    def others(self) -> list[str]:
+        """The names of the model's other tasks."""
+        if self.one_of is None:
+            return []
+        return [member.name for member in self.one_of.members if member.name != self.own_name]
 
     @property
     def model(self) -> TaskModel:
@@ -115,7 +134,10 @@ class Source:
         recipe = self.recipe()
         if recipe is None:
             return {}
-        columns = {name: str(getattr(recipe.data, name)) for name in COLUMNS}
+        data = recipe.data
+        if self.own_name:
+            data = columns_of(recipe).get(self.own_name, data)
+        columns = {name: str(getattr(data, name)) for name in COLUMNS}
         return {name: value for name, value in columns.items() if value}
 
     def scores(self) -> Scores | None:
@@ -136,7 +158,11 @@ class Source:
             f"copy {self.run / 'model'} elsewhere and export the copy, without measuring its dev "
             "score."
         )
-        return splits_of(self.run, self.task, way_out).dev
+        if self.one_of is None:
+            return splits_of(self.run, self.task, way_out).dev
+        if not self.dev_of_all:  # read once for all tasks
+            self.dev_of_all.extend(splits_of(self.run, self.one_of, way_out).dev)
+        return self.one_of.member(self.own_name).own(self.dev_of_all)
 
 
 def open_source(where: Path) -> Source:

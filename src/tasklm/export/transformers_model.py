@@ -48,6 +48,12 @@ def check_transformers(source: Source) -> Elsewhere:
         marks = " ".join(there.marks)
         problem = f"no class of transformers reads markers in the text ({marks})"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])
+    hidden = "dense.weight" in source.model.head.state_dict()
+    if encoder not in MODERN and hidden and "dense" not in HEADS[there.ending]:
+        problem = (
+            f"a head for several tasks has a hidden layer, and no {there.ending} class has one"
+        )
+        raise RecipeError([f"--to hf: {problem} with the encoder {encoder!r}. {ONNX}"])
     if encoder in MODERN and shape.token_width != shape.width:
         problem = "ModernBERT in transformers has no separate embedding width (model.embedding)"
         raise RecipeError([f"--to hf: {problem}. {ONNX}"])

@@ -10,6 +10,7 @@ compared by the cosine of the gradients (arXiv 2006.04528).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +29,13 @@ from tasklm.influence.gradients import (
     parameters_in,
 )
 from tasklm.models.language_model import load_language_model, under
+from tasklm.models.one_task import head_of
 from tasklm.models.task_model import TaskModel, task_outputs
 from tasklm.models.weights import load_weights
 from tasklm.objectives.base import TwoHalves
 from tasklm.run_folder import shipped_stage1
 from tasklm.tasks.base import Task
+from tasklm.tasks.several import member_of
 from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.examples import EncodedExamples
 
@@ -143,6 +146,12 @@ class PassageAttribution:
         self.weights = parameters_in(chosen_layers(self.encoder, "last"))
         for weight in self.weights:
             weight.requires_grad_(True)
+
+    def of(self, name: str) -> PassageAttribution:
+        """The same for one of several tasks, with the same encoder."""
+        own, member = copy(self), member_of(self.task, name)
+        own.task, own.head = member.task, head_of(self.head, member)
+        return own
 
     def products(self, queries: EncodedExamples, passages: Sequence[str]) -> Products:
         """The products of the passages' gradients with those of the queries, which have targets."""

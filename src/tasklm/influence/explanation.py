@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.evaluate.overlaps import Overlaps, overlaps
 from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
+from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, answers_of
 from tasklm.select.base import read_selection_texts, selection_is_clear
 from tasklm.storage.checksums import require_whole
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
+from tasklm.tasks.several import member_of
 from tasklm.tokens.examples import EncodedExamples
 
 MOST_EXAMPLES = 1000  # training examples that are compared with a text …
@@ -72,6 +75,11 @@ class ExampleSide:
             ExampleAttribution(loaded.model, loaded.task, machine),
         )
 
+    def of(self, name: str) -> ExampleSide:
+        """The same for one of several tasks and its own examples, with the same encoder."""
+        own = member_of(self.task, name).own(self.train)
+        return ExampleSide(alone(self.loaded, name), self.machine, own)
+
     def predicted(self, given: Sequence[str | Example]) -> tuple[EncodedExamples, list[Answer]]:
         """The texts or examples labelled with the model's own predictions, and readable forms of
         these.
@@ -122,6 +130,12 @@ class PassageSide:
         self.path = run / "selected" / "selected.parquet"
         require_whole(self.path.parent)
         self.gradients = PassageAttribution(run, task, device)
+
+    def of(self, name: str) -> PassageSide:
+        """The same for one of several tasks, with the same encoder."""
+        own = copy(self)
+        own.gradients = self.gradients.of(name)
+        return own
 
     def attributions(
         self, text: str, queries: EncodedExamples, top: int, most: int = MOST_PASSAGES

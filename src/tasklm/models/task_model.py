@@ -32,6 +32,7 @@ from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.baselines.wide_parts import AnyWide, load_wide
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.layers import OutHead
+from tasklm.tasks.several import require_columns
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
@@ -308,6 +309,7 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
             _load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights
         ]
         require_width(wide, models[0].head)
+        require_columns(wide, task)
     return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
 
 

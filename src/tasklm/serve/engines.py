@@ -11,9 +11,8 @@ import torch
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.exporting import as_onnx
 from tasklm.export.onnx_model import is_export
-from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
-from tasklm.serve.predictor import Predictor
+from tasklm.serve.predictor import Columns, Predictor
 
 ENGINES = ("auto", "torch", "onnx")
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
@@ -28,7 +27,7 @@ class Engine:
     why: str
 
 
-def open_engine(folder: Path, choice: str, threads: int, data: Data, scratch: Path) -> Engine:
+def open_engine(folder: Path, choice: str, threads: int, data: Columns, scratch: Path) -> Engine:
     """The model of a folder on the chosen engine; `scratch` holds the ONNX file it may need."""
     if choice not in ENGINES:
         raise RecipeError([f"--engine {choice}: choose from {', '.join(ENGINES)}"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from tasklm.evaluate.training_data import splits_of
 from tasklm.influence.explanation import ExampleSide, Explanation, PassageSide
 from tasklm.recipe.schema import Hardware
 from tasklm.run_folder import MODEL, SELECTED, find_run, is_run, recipe_of
+from tasklm.serve.columns import columns_for
 from tasklm.serve.inputs import example_of
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
+from tasklm.tasks.several import members_of
 
 
 def run_of(where: Path) -> Path:
@@ -43,10 +47,9 @@ def run_of(where: Path) -> Path:
 
 def model_of(run: Path) -> Predictor:
     """The model of a run, on as many threads as its recipe sets."""
-    return Predictor(
-        run / MODEL,
-        Hardware(precision="fp32", threads=recipe_of(run).hardware.threads),
-    )
+    recipe = recipe_of(run)
+    hardware = Hardware(precision="fp32", threads=recipe.hardware.threads)
+    return Predictor(run / MODEL, hardware, columns_for(recipe))
 
 
 def training_examples(run: Path, task: Task) -> list[Example]:
@@ -54,20 +57,36 @@ def training_examples(run: Path, task: Task) -> list[Example]:
     return splits_of(run, task, f"train again: tasklm report {run}").train
 
 
+def explainer_of(where: Path, name: str = "") -> Explainer:
+    """The explainer of a run, or of the named one of its several tasks."""
+    explainer = Explainer(where)
+    if name or members_of(explainer.examples.task):
+        return explainer.of(name)
+    return explainer
+
+
 class TooSlow(Exception):
     """An explanation that took longer than its deadline."""
 
 
-class Explainer:
-    """The model of a run with its training examples and, if there is one, the model of stage 1."""
+@dataclass
+class Clock:
+    """When an explanation must be ready, by the monotonic clock."""
 
-    _deadline = math.inf
+    deadline: float = math.inf
+
+
+class Explainer:
+    """The model of a run with its training examples and, if there is one, the model of stage 1.
+
+    A model of several tasks is asked by the explainer `of` one of them.
+    """
 
     def __init__(self, where: Path) -> None:
         self.run = run_of(where)
         recipe = recipe_of(self.run)
-        self.data = recipe.data
         model = model_of(self.run)
+        self.data, self._columns, self._clock = model.data, model.columns, Clock()
         train = training_examples(self.run, model.task)
         self.examples = ExampleSide(model.loaded, model.machine, train)
         self.passages: PassageSide | None = None
@@ -77,6 +96,18 @@ class Explainer:
             encoders.append(self.passages.gradients.encoder)
         for encoder in encoders:  # every batch of an explanation passes through one
             encoder.register_forward_pre_hook(self._check_the_clock)
+
+    def of(self, name: str) -> Explainer:
+        """The explainer of one of several tasks, with its own examples and the same encoder.
+
+        Raises RecipeError for a name that no task has, or if the model has one task.
+        """
+        own = copy(self)
+        own.examples = self.examples.of(name)
+        if self.passages is not None:
+            own.passages = self.passages.of(name)
+        own.data = self._columns.get(name, self.data)
+        return own
 
     def explain(self, given: str, top: int = 5) -> Explanation:
         """Explains the prediction for a text, or a JSON object with the columns of train.
@@ -91,7 +122,7 @@ class Explainer:
         """Like `explain`, for an example; raises TooSlow after `deadline` of the
         monotonic clock.
         """
-        self._deadline = deadline
+        self._clock.deadline = deadline
         text = example.text
         predicted, (answer,) = self.examples.predicted([example])
         (examples,) = self.examples.attributions([text], predicted, top)
@@ -105,5 +136,5 @@ class Explainer:
         return Explanation(text, label, probability, examples, passages)
 
     def _check_the_clock(self, *_: Any) -> None:
-        if time.monotonic() > self._deadline:
+        if time.monotonic() > self._clock.deadline:
             raise TooSlow

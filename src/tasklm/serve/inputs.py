@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.conll import COLUMN_FILES, CONLLU_FILES
 
+Read = TypeVar("Read")
 MOST_NAMES = 10_000  # of files beside a path that are searched for a mistyped one
 # a text, a pair of texts, a row, or an example
 Input = str | Sequence[str] | Mapping[str, Any] | Example
@@ -32,20 +33,41 @@ def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[
     A text that looks like the path of a missing file raises a DataError: it is more likely a typo
     than a text.
     """
+    kind = TASKS.get(task.kind)
+    yield from given_by(
+        what,
+        stdin,
+        of_text=lambda text: example_of(text, task, data),
+        of_line=task.asked,
+        of_file=lambda path: kind.read(path, data, labelled=False)[0],
+    )
+
+
+def given_by(
+    what: str,
+    stdin: BinaryIO,
+    *,
+    of_text: Callable[[str], Read],
+    of_line: Callable[[str], Read],
+    of_file: Callable[[Path], Iterable[Read]],
+) -> Iterator[Read]:
+    """Yields what is read from a text or a line of standard input, a line of a text file, or a
+    table.
+    """
     if what == "-":
         for line in _lines(stdin):
             if line.strip():
-                yield example_of(line.rstrip("\r\n"), task, data)
+                yield of_text(line.rstrip("\r\n"))
     elif not _is_file(what):
         if _json_object(what) is None:
             refuse_path(what)
-        yield example_of(what, task, data)
+        yield of_text(what)
     elif kind_of(Path(what)) in PLAIN:
         for line in read_lines(Path(what)):
             if line.strip():
-                yield task.asked(line.rstrip("\r\n"))
+                yield of_line(line.rstrip("\r\n"))
     else:
-        yield from TASKS.get(task.kind).read(Path(what), data, labelled=False)[0]
+        yield from of_file(Path(what))
 
 
 def example_of(text: str, task: Task, data: Data) -> Example:

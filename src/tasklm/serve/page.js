@@ -3,7 +3,7 @@
 // Shown texts come from users: they are only ever set as text, never as HTML.
 const at = (id) => document.getElementById(id);
 let token = "";
-let task = null;
+let suffix = ""; // of addresses: /NAME for one of several tasks
 
 function made(tag, text, className) {
   const element = document.createElement(tag);
@@ -61,8 +61,24 @@ function showFields() {
   at("first-name").textContent = form === "pair" ? "First text" : "Text";
 }
 
+// One task, or a choice of several.
+function showTasks(found) {
+  const names = found.tasks ? Object.keys(found.tasks) : [];
+  const choice = at("tasks");
+  at("of-tasks").hidden = !names.length;
+  choice.replaceChildren(...names.map((name) => made("option", name)));
+  const show = () => {
+    suffix = names.length ? `/${encodeURIComponent(choice.value)}` : "";
+    at("answer").hidden = true;
+    at("reasons").hidden = true;
+    tell("");
+    showTask(names.length ? found.tasks[choice.value] : found);
+  };
+  choice.onchange = show;
+  show();
+}
+
 function showTask(found) {
-  task = found;
   const labels = found.labels.length ? `, ${found.labels.length} labels` : "";
   at("about").textContent = `kind ${found.kind}${labels}`;
   at("hint").hidden = !found.needs;
@@ -206,9 +222,9 @@ async function act(withReasons) {
   buttons.forEach((button) => (button.disabled = true));
   try {
     const input = given();
-    const { answers } = await ask("predict", { inputs: [input] });
+    const { answers } = await ask(`predict${suffix}`, { inputs: [input] });
     showAnswer(answers[0], input);
-    if (withReasons) showReasons(await ask("explain", { input, top: 5 }));
+    if (withReasons) showReasons(await ask(`explain${suffix}`, { input, top: 5 }));
   } catch (error) {
     tell(error.message);
   } finally {
@@ -219,7 +235,7 @@ async function act(withReasons) {
 async function begin() {
   tell("");
   try {
-    showTask(await ask("task"));
+    showTasks(await ask("task"));
     at("token-form").hidden = true;
   } catch (error) {
     tell(error.message);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from tasklm.device.machine import set_up
 from tasklm.errors import RunError
 from tasklm.export.onnx_model import is_export, open_onnx
+from tasklm.models.one_task import alone
 from tasklm.models.task_model import TaskModel, answers_of, load_models
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
@@ -18,21 +20,26 @@ from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 
 AT_ONCE = 1024  # texts held in memory at a time
+Columns = Data | Mapping[str, Data]  # of a task, or of each of several
 
 
 class Predictor:
     """The model of a folder, or the ONNX file of an export, which runs on the CPU.
 
-    `data` names the columns of rows if they differ from the defaults; an export knows those set in
-    its recipe.
+    `data` names the columns of rows if they differ from the defaults, for each of several tasks by
+    its name; an export knows those set in its recipe.
     """
 
     def __init__(
-        self, folder: Path, hardware: Hardware | None = None, data: Data | None = None
+        self, folder: Path, hardware: Hardware | None = None, data: Columns | None = None
     ) -> None:
         # fp32: a prediction must not depend on the machine's precision
         hardware = hardware or Hardware(precision="fp32")
-        self.folder, self.data = folder, data or Data()
+        self.folder, self.data, self.columns = folder, Data(), dict[str, Data]()
+        if isinstance(data, Data):
+            self.data = data
+        elif data is not None:
+            self.columns = dict(data)
         if is_export(folder):
             if hardware.device not in ("auto", "cpu"):
                 problem = f"hardware.device = {hardware.device!r}: ONNX files run on the CPU here"
@@ -46,6 +53,17 @@ class Predictor:
             self.machine = set_up(hardware)
             self.loaded = load_models(folder, self.machine.device)
         self.models, self.task = self.loaded.models, self.loaded.task
+
+    def of(self, name: str) -> Predictor:
+        """The predictor of one of several tasks, with the same encoder.
+
+        Raises RecipeError for a name that no task has, or if the model has one task.
+        """
+        own = copy(self)
+        own.loaded = alone(self.loaded, name)
+        own.models, own.task = own.loaded.models, own.loaded.task
+        own.data = self.columns.get(name, self.data)
+        return own
 
     @property
     def model(self) -> TaskModel:

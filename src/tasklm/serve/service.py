@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
@@ -18,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 import tasklm
 from tasklm.errors import DataError, RunError
 from tasklm.serve.batching import Batcher, BatchLimits, QueueFull
-from tasklm.serve.bodies import explain_input, forms_of, predict_inputs
+from tasklm.serve.bodies import explain_input, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
     DescribedApp,
@@ -27,24 +27,32 @@ from tasklm.serve.descriptions import (
     metrics_operation,
     predict_operation,
     task_operation,
-    what_it_takes,
 )
 from tasklm.serve.explainer import Explainer, TooSlow
 from tasklm.serve.guard import HEALTH, RETRY_SECONDS, Access, Guard, Lifecycle
-from tasklm.serve.inputs import Input, example_from
+from tasklm.serve.inputs import example_from
 from tasklm.serve.limits import Limits, Refused, read_body
 from tasklm.serve.metrics import Metrics
 from tasklm.serve.predictor import Predictor
+from tasklm.serve.served_tasks import (
+    ServedTask,
+    about_tasks,
+    no_such_task,
+    problem_and_remedy,
+    served_tasks,
+)
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 
+Endpoint = Callable[[Request], Awaitable[Response]]
 MOST_TOGETHER = 64  # inputs per worker at a time
 PAGE = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-PATHS = ("/predict", "/explain", "/task", HEALTH, "/metrics", "/openapi.json")
+PREDICT, EXPLAIN = "/predict", "/explain"
+PATHS = (PREDICT, EXPLAIN, "/task", HEALTH, "/metrics", "/openapi.json")
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class Settings:
 class Question:
     """A request for an explanation."""
 
-    given: Input
+    example: Example
+    explainer: Explainer
     top: int  # texts on each side
     deadline: float  # of the monotonic clock
 
@@ -84,11 +93,10 @@ class Endpoints:
         lifecycle: Lifecycle,
     ) -> None:
         self.predictor = predictor
-        self.explainer = explainer
+        self.tasks = served_tasks(predictor, explainer)
         self.settings = settings
         self.lifecycle = lifecycle
         self.limits = settings.limits
-        self.forms = forms_of(predictor.task)
         self.metrics = Metrics()
         self.metrics.watch(self._waiting)
         self._queue: Batcher[Example, Answer] | None = None
@@ -114,21 +122,36 @@ class Endpoints:
             await self._queue.close()
             await self._reasons.close()
 
-    async def predict(self, request: Request) -> Response:
-        """Answers POST /predict."""
-        inputs = predict_inputs(await read_body(request, self.limits), self.limits, self.forms)
-        examples = [self._example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
-        assert self._queue is not None  # the application is running
-        return JSONResponse({"answers": await self._queue.answers(examples)})
+    def predicts(self, task: ServedTask) -> Endpoint:
+        """What answers POST /predict, or /predict/NAME."""
+        forms = task.forms
 
-    async def explain(self, request: Request) -> Response:
-        """Answers POST /explain."""
-        given, top = explain_input(await read_body(request, self.limits), self.limits, self.forms)
-        if self.explainer is None:
-            raise Refused(404, PROBLEMS[404])
+        async def predict(request: Request) -> Response:
+            inputs = predict_inputs(await read_body(request, self.limits), self.limits, forms)
+            examples = [task.example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
+            assert self._queue is not None  # the application is running
+            return JSONResponse({"answers": await self._queue.answers(examples)})
+
+        return predict
+
+    def explains(self, task: ServedTask) -> Endpoint:
+        """What answers POST /explain, or /explain/NAME."""
+        forms = task.forms
+
+        async def explain(request: Request) -> Response:
+            body = await read_body(request, self.limits)
+            given, top = explain_input(body, self.limits, forms)
+            if task.explainer is None:
+                raise Refused(404, PROBLEMS[404])
+            example = example_from(given, task.task, task.data)
+            return await self._explanation(example, task.explainer, top)
+
+        return explain
+
+    async def _explanation(self, example: Example, explainer: Explainer, top: int) -> Response:
         assert self._reasons is not None
         seconds = self.limits.explain_seconds
-        question = Question(given, top, time.monotonic() + seconds)
+        question = Question(example, explainer, top, time.monotonic() + seconds)
         try:
             async with asyncio.timeout(seconds):
                 (explanation,) = await self._reasons.answers([question])
@@ -138,14 +161,17 @@ class Endpoints:
             raise Refused(503, reason, {"Retry-After": str(RETRY_SECONDS)}) from None
         return JSONResponse(explanation)
 
+    def names_tasks(self, verb: str) -> Endpoint:
+        """What answers a request for none of several tasks: their addresses."""
+
+        async def nothing(request: Request) -> Response:
+            raise no_such_task(self.tasks, verb)
+
+        return nothing
+
     async def task(self) -> Response:
         """Answers GET /task."""
-        texts = None
-        if self.explainer is not None:
-            texts = len(self.explainer.examples.train[0].texts)
-        return JSONResponse(
-            what_it_takes(self.predictor.task, texts, self.explainer is not None, self.limits)
-        )
+        return JSONResponse(about_tasks(self.tasks, self.predictor.task.kind, self.limits))
 
     async def health(self) -> Response:
         """Answers GET /health; 503 while the service stops, so that load balancers send no more."""
@@ -162,13 +188,6 @@ class Endpoints:
             return 0
         return self._queue.waiting
 
-    def _example(self, given: Input, where: str) -> Example:
-        """The example of an input; an error names its position in the request, `where`."""
-        try:
-            return example_from(given, self.predictor.task, self.predictor.data)
-        except DataError as error:
-            raise Refused(422, f"{where}: {_problem_and_remedy(error)}") from None
-
     def _answered(self, batch: Sequence[Example]) -> list[Answer]:
         """The answers of a batch, computed in parts of similar length."""
         order = sorted(range(len(batch)), key=lambda number: sum(map(len, batch[number].texts)))
@@ -176,18 +195,18 @@ class Endpoints:
         for start in range(0, len(order), self.settings.alike):
             numbers = order[start : start + self.settings.alike]
             part = self.predictor.answers([batch[number] for number in numbers])
+            for answer in part:
+                answer.pop("task", None)  # which of several, as the address says already
             answers.update(zip(numbers, part, strict=True))
         return [answers[number] for number in range(len(batch))]
 
     def _explained(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
         """The explanations of some inputs; training files appear only by name."""
-        assert self.explainer is not None
-        task, data = self.explainer.examples.task, self.explainer.data
         explanations = []
         for question in questions:
-            example = example_from(question.given, task, data)
+            explain = question.explainer.explain_example
             try:
-                reasons = self.explainer.explain_example(example, question.top, question.deadline)
+                reasons = explain(question.example, question.top, question.deadline)
             except RunError as error:  # of more than one row
                 raise Refused(422, str(error)) from None
             values = asdict(reasons)
@@ -216,10 +235,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.asks_for_token = settings.token is not None
-    predicts = predict_operation(ends.limits, ends.forms)
-    explains = explain_operation(ends.limits, ends.forms)
-    app.add_api_route("/predict", ends.predict, methods=["POST"], response_model=None, **predicts)
-    app.add_api_route("/explain", ends.explain, methods=["POST"], response_model=None, **explains)
+    add_tasks(app, ends)
     app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
     app.add_api_route(
         HEALTH, ends.health, methods=["GET"], response_model=None, **health_operation()
@@ -238,13 +254,40 @@ def create_app(
         (Exception, _failed),
     ):
         app.add_exception_handler(error, answer)
+    own_paths = [task.path(verb) for task in ends.tasks for verb in (PREDICT, EXPLAIN)]
     access = Access(
         token=settings.token,
         hosts=settings.hosts,
-        known=(*PATHS, *PAGE),
+        known=(*PATHS, *PAGE, *own_paths),
         open_paths=(HEALTH, *PAGE),
     )
     return Guard(app, ends.metrics, lifecycle, access)
+
+
+def add_tasks(app: DescribedApp, ends: Endpoints) -> None:
+    """Adds the addresses of the task, or of each of several; others then tell theirs."""
+    for task in ends.tasks:
+        for verb, answer, operation in (
+            (PREDICT, ends.predicts(task), predict_operation),
+            (EXPLAIN, ends.explains(task), explain_operation),
+        ):
+            described = operation(ends.limits, task.forms)
+            if task.name:
+                described["summary"] += f": {task.name}"
+            app.add_api_route(
+                task.path(verb), answer, methods=["POST"], response_model=None, **described
+            )
+    if not ends.tasks[0].name:
+        return
+    for verb in (PREDICT, EXPLAIN):
+        for path in (verb, f"{verb}/{{name}}"):
+            app.add_api_route(
+                path,
+                ends.names_tasks(verb),
+                methods=["POST"],
+                response_model=None,
+                include_in_schema=False,
+            )
 
 
 def _prepare_thread() -> None:
@@ -267,11 +310,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _not_data(request: Request, error: Exception) -> Response:
     assert isinstance(error, DataError)
-    return JSONResponse({"detail": _problem_and_remedy(error)}, 422)
-
-
-def _problem_and_remedy(error: DataError) -> str:
-    return f"{error.problem}. {error.remedy}"  # without its file
+    return JSONResponse({"detail": problem_and_remedy(error)}, 422)
 
 
 async def _queue_full(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ A label of such a task is a pair: the name of the task, and the label there.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit
 from tasklm.tasks.baselines.wide_fitting import FittedWide
-from tasklm.tasks.baselines.wide_parts import WideParts
+from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.layers import OutHead, TokenHead
 from tasklm.tasks.mean_metric import MeanMetric
@@ -32,6 +33,8 @@ KIND = "several"
 SHARING = ("classify", "multilabel", "regress", "tag")  # kinds that can share a head
 MEAN = "mean"  # the metric: that of the tasks' own metrics
 MOST = 1000  # tasks
+ALL = "all"  # stands for every task, where a name is asked for
+_NAME = re.compile(r"[\w.-]{1,80}")
 SIMPLEST, LINEAR = "simplest baseline of each task", "linear model of each task"
 
 
@@ -80,6 +83,19 @@ def joined(name: str, examples: Sequence[Example]) -> list[Example]:
 def members_of(task: Task) -> list[Member]:
     """The tasks that a task is made of; none where it is one task."""
     return task.members if isinstance(task, Several) else []
+
+
+def member_of(task: Task, name: str) -> Member:
+    """The named one of several tasks; raises RecipeError, with the way out, if there is none."""
+    if not isinstance(task, Several):
+        problem = f"the model has one task, of kind {task.kind}"
+        raise RecipeError([f"task {name!r}: {problem}; leave the name out"])
+    return task.member(name)
+
+
+def is_name(name: str) -> bool:
+    """Whether a task can have this name, which becomes part of addresses and of folders."""
+    return _NAME.fullmatch(name) is not None and name != ALL and bool(name.strip("."))
 
 
 @TASKS.register(KIND)
@@ -153,8 +169,9 @@ class Several:
         metrics, places = {}, {}
         for one in listed:
             name, kind = text_in(one, "name"), text_in(one["task"], "kind")
-            if name in tasks or kind not in SHARING:
-                raise ValueError(f"the task {name!r} occurs twice, or is of another kind")
+            if name in tasks or kind not in SHARING or not is_name(name):
+                problem = "occurs twice, is of another kind, or cannot have this name"
+                raise ValueError(f"the task {name!r} {problem}")
             tasks[name] = TASKS.get(kind).from_dict(one["task"])
             metrics[name], places[name] = text_in(one, "metric"), number_in(one, "places")
             if places[name] <= 0 or metrics[name] not in tasks[name].metrics:
@@ -329,6 +346,13 @@ def require_sharing(name: str, task: Task) -> None:
         problem = "a head that reads marks cannot share a model; leave out kind.marks"
     if problem:
         raise RecipeError([f"several.tasks: {name}: {problem}, or train it by itself"])
+
+
+def require_columns(wide: AnyWide | None, task: Task) -> None:
+    """Raises ValueError if a wide part is not that of a task, or of all of several."""
+    own = {member.name: (member.first, member.outputs) for member in members_of(task)}
+    if wide is not None and own != (wide.columns if isinstance(wide, WideParts) else {}):
+        raise ValueError("the wide part does not have the tasks of the model")
 
 
 def target_row(member: Member) -> range:

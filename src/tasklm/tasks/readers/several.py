@@ -7,7 +7,6 @@ seen it. Such examples are refused, dropped or kept as data.leaks says.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,8 @@ from tasklm.tasks.audit import audit_splits
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.readers.splits import read_splits, resolved
-from tasklm.tasks.several import Several, joined, require_sharing
+from tasklm.tasks.several import Several, is_name, joined, require_sharing
 
-_NAME = re.compile(r"[\w.-]{1,80}")
 _SHOWN = 3  # examples of a finding
 RECIPE = "recipe.toml"
 CHECK = "examples in two tasks"
@@ -76,7 +74,7 @@ def named_path(entry: str) -> tuple[str, Path]:
         if path.name == RECIPE or path.stem == "train" or path.name.startswith("train."):
             named_by = path.parent
         name = named_by.name.split(".")[0] if named_by.is_file() else named_by.name
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         problem = f"{name!r} cannot be the name of a task; give another: NAME={path}"
         raise RecipeError([f"several.tasks: {problem}"])
     return name, path
@@ -98,8 +96,20 @@ def _read_source(path: Path, recipe: Recipe) -> tuple[Data, Recipe]:
     return resolved(data), recipe
 
 
-def read_several(recipe: Recipe) -> JoinedTasks:
-    """The tasks of several.tasks as one, with what the audit finds."""
+def columns_of(recipe: Recipe) -> dict[str, Data]:
+    """The columns of each task's rows; those that only its files tell, if these are still there."""
+    columns = {}
+    for entry in recipe.several.tasks:
+        name, path = named_path(entry)
+        try:
+            columns[name] = _read_source(path, recipe)[0]
+        except DataError:  # a model is used without its files, too
+            columns[name] = recipe.data
+    return columns
+
+
+def read_several(recipe: Recipe, audited: bool = True) -> JoinedTasks:
+    """The tasks of several.tasks as one, with what the audit finds unless it is not wanted."""
     sources = sources_of(recipe)
     splits = {source.name: read_splits(source.data) for source in sources}
     leaks = cross_leaks(splits)
@@ -113,10 +123,13 @@ def read_several(recipe: Recipe) -> JoinedTasks:
         own, kind = splits[source.name], TASKS.get(source.data.kind)
         tasks[source.name] = kind.from_examples(own.train, source.recipe.kind)
         require_sharing(source.name, tasks[source.name])
-        findings += [_of(source.name, one) for one in audit_splits(own, source.data)]
+        if audited:
+            findings += [_of(source.name, one) for one in audit_splits(own, source.data)]
     metrics = metrics_of(recipe.evaluate.metric, tasks, sources)
     task = Several(tasks, metrics, _places(splits))
     whole = _joined(splits)
+    if not audited:
+        return JoinedTasks(task, whole, sources=sources)
     if not findings or all(one.check != CHECK for one in findings):
         findings.append(Finding("ok", CHECK, "no training text of a task is scored by another."))
     return JoinedTasks(task, whole, [*task.audit(whole), *findings], sources)

@@ -1,0 +1,65 @@
+"""The verb that predicts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tasklm.cli.options import TextColumn
+from tasklm.storage.json_lines import json_line
+
+if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
+    from tasklm.serve.predictor import Predictor
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Argument(help="Folder `model` of a run, `ensemble`, or an ONNX export.")
+    ],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help=(
+                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), or - for stdin."
+            )
+        ),
+    ] = "-",
+    task: Annotated[
+        str | None,
+        typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
+    ] = None,
+    text_column: TextColumn = None,
+) -> None:
+    """Predict labels and probabilities, one JSON object per line.
+
+    Example: tasklm predict runs/first/model "a text to classify"
+
+    Example: tasklm predict runs/many/model --task all new.txt
+    """
+    from tasklm.recipe.data_sections import Data
+    from tasklm.serve.predictor import Predictor
+
+    predictor = Predictor(model, data=Data(text_column=text_column or ""))
+    for answer in _answers(predictor, what, task):
+        typer.echo(json_line(answer))
+
+
+def _answers(predictor: Predictor, what: str, name: str | None) -> Iterator[dict[str, Any]]:
+    """Yields what is printed."""
+    from tasklm.serve.all_tasks import AllTasks
+    from tasklm.serve.inputs import examples_of
+    from tasklm.tasks.several import ALL, members_of
+
+    if name == ALL:
+        tasks = AllTasks(predictor)
+        yield from tasks.answers(tasks.examples_of(what, sys.stdin.buffer))
+        return
+    if name is not None or members_of(predictor.task):
+        predictor = predictor.of(name or "")
+    examples = examples_of(what, predictor.task, predictor.data, sys.stdin.buffer)
+    for example, answer in predictor.stream(examples):
+        yield {"text": example.text, **answer}

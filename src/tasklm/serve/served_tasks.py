@@ -1,0 +1,84 @@
+"""The tasks of a service: one, or several with an address each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tasklm.errors import DataError
+from tasklm.recipe.data_sections import Data
+from tasklm.serve.bodies import Forms, forms_of
+from tasklm.serve.descriptions import what_it_takes
+from tasklm.serve.explainer import Explainer
+from tasklm.serve.inputs import Input, example_from
+from tasklm.serve.limits import Limits, Refused
+from tasklm.serve.predictor import Predictor
+from tasklm.tasks.base import Task
+from tasklm.tasks.examples import Example
+from tasklm.tasks.several import members_of
+
+
+@dataclass(frozen=True)
+class ServedTask:
+    """A task, what its inputs may be, and what explains its answers, if anything does."""
+
+    name: str  # of one of several; else ""
+    task: Task
+    data: Data
+    explainer: Explainer | None
+
+    @property
+    def forms(self) -> Forms:
+        """The forms that an input may have."""
+        return forms_of(self.task)
+
+    def path(self, verb: str) -> str:
+        """The address of what is asked of the task, such as /predict or /predict/NAME."""
+        return f"{verb}/{self.name}" if self.name else verb
+
+    def example(self, given: Input, where: str) -> Example:
+        """The example of an input; an error names its position in the request, `where`."""
+        try:
+            example = example_from(given, self.task, self.data)
+        except DataError as error:
+            raise Refused(422, f"{where}: {problem_and_remedy(error)}") from None
+        return replace(example, task=self.name)
+
+    def about(self, limits: Limits) -> dict[str, Any]:
+        """What a page needs to know to build a request."""
+        texts = None
+        if self.explainer is not None:
+            texts = len(self.explainer.examples.train[0].texts)
+        return what_it_takes(self.task, texts, self.explainer is not None, limits)
+
+
+def served_tasks(predictor: Predictor, explainer: Explainer | None) -> list[ServedTask]:
+    """The task of a model, or each of its several."""
+    members = members_of(predictor.task)
+    if not members:
+        return [ServedTask("", predictor.task, predictor.data, explainer)]
+    served = []
+    for member in members:
+        data = predictor.columns.get(member.name, predictor.data)
+        own = None if explainer is None else explainer.of(member.name)
+        served.append(ServedTask(member.name, member.task, data, own))
+    return served
+
+
+def about_tasks(tasks: Sequence[ServedTask], kind: str, limits: Limits) -> dict[str, Any]:
+    """The description of a task, or of each of several by its name."""
+    if not tasks[0].name:
+        return tasks[0].about(limits)
+    return {"kind": kind, "tasks": {task.name: task.about(limits) for task in tasks}}
+
+
+def no_such_task(tasks: Sequence[ServedTask], verb: str) -> Refused:
+    """The answer to a request that names none of several tasks."""
+    paths = ", ".join(task.path(verb) for task in tasks)
+    return Refused(404, f"The model has several tasks; send the request to one of: {paths}.")
+
+
+def problem_and_remedy(error: DataError) -> str:
+    """What is wrong and the way out, without the name of a file."""
+    return f"{error.problem}. {error.remedy}"
