@@ -86,7 +86,7 @@ def _fitted(run: Run, task: TaskData) -> FittedPart:
             _save(folder, task.task.fit_wide(task.splits.train, task.splits.dev, task.metric))
 
     key = key_of_words(task)
-    return _read(run.artefacts.build("wide", key, build), key)
+    return _read(run.artefacts.build("wide", key, build), key, task)
 
 
 def key_of_words(task: TaskData) -> str:
@@ -100,14 +100,16 @@ def _save(folder: Path, fitted: FittedWide | None) -> None:
         np.save(folder / "train.npy", fitted.train)
 
 
-def _read(folder: Path, key: str) -> FittedPart:
+def _read(folder: Path, key: str, task: TaskData) -> FittedPart:
     """The part in a folder; an empty one if nothing was fitted."""
     if not (folder / "wide.json").exists():
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
-        return FittedPart(
-            Wide.load(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key
-        )
+        wide = Wide.load(folder)
+        train = load_array(folder / "train.npy", np.float32, dimensions=2)
+    for examples in task.held_out.values():
+        wide.remember(examples)
+    return FittedPart(wide, train, key)
 
 
 def first_model(run: Run, task: TaskData) -> None:
@@ -137,7 +139,7 @@ def _quick_model(run: Run, task: TaskData) -> None:
             _save(folder, task.task.fit_wide(some, dev, task.metric))
 
     key = digest(["quick", FORMAT, task.key, task.metric])
-    part = _read(run.artefacts.build("wide-quick", key, build), key)
+    part = _read(run.artefacts.build("wide-quick", key, build), key, task)
     if part.wide is not None:
         reached = keep_linear(run, task, part, {"quick": True})
         _say_first(run, task, reached, f"a linear model of {len(some):,} examples")
@@ -220,7 +222,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
 
     key = digest(["word vectors", FORMAT, first.key, corpus.key, most])
     folder = run.artefacts.build("wide-text", key, build, uses=list(corpus.folders))
-    part = _read(folder, key)
+    part = _read(folder, key, task)
     if part.wide is None:
         return
     task.wide_of_text = part
