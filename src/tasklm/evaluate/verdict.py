@@ -8,13 +8,16 @@ from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, Spread, metric_name, score_text
 
 LINEAR = "The model is the linear model of words alone: no trained network was better on dev. "
+UNTRAINED = "The model is the linear model of words alone: no network was trained. "
 # of stage 1, per model: fewer say too little about other seeds
 TRAININGS = 3
 
 
-def with_verdict(scores: Scores) -> Scores:
+def with_verdict(scores: Scores, has_network: bool = True) -> Scores:
     """The scores with their verdict filled in."""
-    ships = LINEAR if scores.linear else ""
+    ships = ""
+    if scores.linear:
+        ships = LINEAR if has_network else UNTRAINED
     return dataclasses.replace(scores, verdict=ships + verdict(scores) + _beside_teachers(scores))
 
 
