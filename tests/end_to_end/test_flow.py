@@ -9,7 +9,7 @@ import pytest
 
 from tasklm.corpus.words import words
 from tasklm.evaluate.scores import Scores
-from tasklm.pipeline import planning
+from tasklm.pipeline import planning, stage_planning
 from tasklm.pipeline.flow import check, fit
 from tasklm.recipe.toml import load
 from tasklm.serve.predictor import Predictor
@@ -167,12 +167,11 @@ def test_another_number_of_seeds_redoes_only_what_is_new(files: Path, tmp_path: 
 def test_a_budget_decides_everything(
     files: Path, tmp_path: Path, budget: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        "TRY_SECONDS",
-        "STAGE1_SECONDS",
-        "STAGE2_SECONDS",
-    ):  # how fast this machine is does not matter here
-        monkeypatch.setattr(planning, name, 0.05)
+    # how fast this machine is does not matter here
+    monkeypatch.setattr(planning, "TRY_SECONDS", 0.05)
+    for name in ("STAGE1_SECONDS", "STAGE2_SECONDS"):
+        monkeypatch.setattr(stage_planning, name, 0.05)
+    monkeypatch.setattr(stage_planning, "time_left", lambda *given: 5.0)
     chosen = {
         key: value
         for key, value in options(files, **budget).items()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tests.tasks.wide_samples import labelled, task_of
 
 from tasklm.errors import RunError
 from tasklm.recipe.data_sections import Kind
-from tasklm.tasks.baselines import linear
+from tasklm.tasks.baselines import linear, wide
 from tasklm.tasks.baselines.featuriser import joined
 from tasklm.tasks.baselines.linear import TOLERANCE, USUAL, Trainer, choose_classes
 from tasklm.tasks.baselines.option_features import OptionFeatures
@@ -108,6 +110,35 @@ def test_two_classes_have_two_outputs() -> None:
     np.testing.assert_allclose(fitted.train.sum(1), 0, atol=1e-6)
     by_hand = [task.labels[int(decision > 0)] for (decision,) in fitted.wide.decisions(dev)]
     assert labels_by(fitted.wide, task, {"dev": dev})["dev"] == by_hand
+
+
+def test_decisions_on_a_remembered_list_are_computed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train = labelled("classify", 60, 1)
+    task = task_of("classify", train)
+    own = task.fit_wide(train, train, task.metrics[0]).wide
+    dev = labelled("classify", 20, 2)
+    expected = own.outputs(dev)
+    own.remember(dev)
+    computed: list[int] = []
+    parts = own.features.parts
+
+    def counted(examples: Sequence[Example]) -> Any:
+        computed.append(len(examples))
+        return parts(examples)
+
+    monkeypatch.setattr(type(own.features), "parts", lambda self, examples: counted(examples))
+    for _ in range(3):
+        np.testing.assert_array_equal(own.outputs(dev), expected)
+    assert computed == [20]
+    own.outputs(list(dev))  # another list, which may be anything
+    assert computed == [20, 20]
+    monkeypatch.setattr(wide, "MOST_REMEMBERED", 8)
+    other = replace(own)
+    other.remember(dev)
+    assert (other.outputs(dev) == expected).all() and (other.outputs(dev) == expected).all()
+    assert computed == [20] * 4  # too large to remember
 
 
 def test_train_is_judged_by_models_that_have_not_seen_it() -> None:

@@ -14,9 +14,11 @@ from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
+from tasklm.models import task_model
 from tasklm.models.task_model import (
     ModelDescription,
     TaskModel,
+    answers_of,
     encoded_with,
     kept_of,
     load_models,
@@ -29,6 +31,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.shares import PARTS, SHARES, _cuts, _is_sure, best_share
+from tasklm.train.stages import silenced
 
 
 @pytest.mark.parametrize("kind", ["classify", "choice"])
@@ -94,6 +97,25 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     np.testing.assert_allclose(
         np.stack(kept_of([model], task, examples, machine)), expected, rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
+def test_a_silent_network_is_not_run_and_its_answers_are_the_same(
+    kind: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, train, wide, model = with_network(kind, vocabulary)
+    machine = set_up(Hardware(device="cpu", precision="fp32"))
+    examples = encoded_with(wide, task, train, vocabulary, 32)
+    silenced(model.head)
+    with monkeypatch.context() as patched:
+        patched.setattr(task_model, "_pass_of", lambda own: own)
+        expected = answers_of([model], task, examples, machine)
+    passes: list[int] = []
+    model.encoder.register_forward_pre_hook(lambda *given: passes.append(1))
+    assert answers_of([model], task, examples, machine) == expected and not passes
+    torch.nn.init.normal_(model.head.out.bias)
+    answers_of([model], task, examples, machine)
+    assert passes
 
 
 @pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])

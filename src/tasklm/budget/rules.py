@@ -28,23 +28,25 @@ SHORTEST_LENGTH, LONGEST_ON_CPU, LONGEST_ON_GPU = (
 TOKENS_PER_RARE_WORD = (
     1.6  # the same of a special domain or a small language, whose words are cut into more parts
 )
-# Text that two cores read, clean, index and search in a second; and the most of a budget that this
-# may take.
-BYTES_PER_SECOND, COMPRESSION, READING_SHARE = 5e6, 3, 0.3
+# Text that two cores read, clean, index and search in a second; and the most of the time left that
+# this may take. The last of these steps, from the index on, takes SEARCH_SHARE of it.
+BYTES_PER_SECOND, COMPRESSION, READING_SHARE, SEARCH_SHARE = 5e6, 3, 0.3, 0.4
 # Words whose neighbours one core counts in a second, the share of a budget for that; words that are
 # worth it, that are counted where no minutes are given, and at most.
 WORDS_PER_SECOND, VECTORS_SHARE = 4e5, 0.07
 LEAST_WORDS, USUAL_WORDS, MOST_WORDS = 2_000_000, 8_000_000, 32_000_000
-END_SHARE, END_SECONDS = 0.04, 12.0  # of a budget, for starting the program, scores and the report
+END_SHARE, END_SECONDS = 0.04, 10.0  # of a budget, for scores and the report …
+# … and the passes forward, by number of examples, that the pictures and explanations in it take
+EXPLAINED = 2000
+LEAST_TRAINING = 15.0  # seconds left, with which to measure speeds and to train a network
 STAGE1_SHARE = 0.6  # of the time left before selection, by which the size of a model is chosen
 # of the time left after tokenizing, for fine-tuning with all seeds that are usual …
 STAGE2_SHARE = 0.3
 STAGE2_MOST = 0.6  # … or with one, which gets its epochs before stage 1 gets text
-FORWARD_PASSES = 3  # what a training step costs, in passes forward
 # of the speed of a matrix product, what compiled training reaches at the width of BERT-base
 CEILING_SHARE, CEILING_WIDTH = 0.5, 768
 USUAL_SEEDS = 3  # fine-tunings of a training
-LEAST_STEPS = 30  # of stage 1: a budget that buys fewer does without
+LEAST_STEPS = 30  # of either stage: a budget that buys fewer does without
 STEPS_WANTED = 3000  # few large steps learn less than many small ones at a small budget
 FEW_STEPS = 1000  # of stage 1, a third of those wanted: in fewer, a language is hardly learnt
 SMALLEST_BATCH, LARGEST_BATCH = 16, 256  # sequences per step of stage 1 that a budget chooses
@@ -69,6 +71,7 @@ class Plan:
     seconds: float | None
     flops: float | None
     reasons: tuple[str, ...]
+    reach: str = "text"  # of budget.scope: what of it the time left pays for
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
@@ -80,11 +83,9 @@ class Plan:
         return cls(**{**values, "reasons": tuple(values["reasons"])})
 
 
-def minutes_to_read(plain: int, compressed: int) -> float:
-    """Minutes of a budget that leave time to train in addition to reading and searching
-    some text.
-    """
-    return (plain + COMPRESSION * compressed) / BYTES_PER_SECOND / READING_SHARE / 60
+def seconds_to_read(plain: int, compressed: int) -> float:
+    """Seconds for reading and searching some bytes of text on an idle machine."""
+    return (plain + COMPRESSION * compressed) / BYTES_PER_SECOND
 
 
 def words_for_vectors(minutes: float | None) -> int:

@@ -13,6 +13,7 @@ from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.options import overrides_of
 from tasklm.cli.results import show_scores, show_step_done
 from tasklm.cli.watch import watched
+from tasklm.console.clock import Clock
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
 from tasklm.run_folder import RECIPE, is_run
@@ -43,6 +44,7 @@ def run_flow(
     watching: bool = False,
 ) -> None:
     """Runs everything in a new or existing run folder, or an existing one up to `until`."""
+    clock = Clock()
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.device.ranks import first_of_all
         from tasklm.pipeline.flow import fit as run_pipeline
@@ -52,7 +54,7 @@ def run_flow(
         require_own(out)
     try:
         with traceback_in(out), watched(out, watching and first_of_all()):
-            scores = run_pipeline(recipe, out, tracker, until or "report")
+            scores = run_pipeline(recipe, out, tracker, until or "report", clock)
     except KeyboardInterrupt:  # here, because typer would end the process silently
         say(screen, "run the same command to continue", "stopped", "yellow")
         raise typer.Exit(130) from None

@@ -10,16 +10,18 @@ from tasklm.evaluate.task_tables import beside_own_models
 
 LINEAR = "The model is the linear model of words alone: no trained network was better on dev. "
 JOINT_TEACHERS = "teachers of the tasks"  # the row of all teachers of several tasks
+UNTRAINED = "The model is the linear model of words alone: no network was trained. "
 # of stage 1, per model: fewer say too little about other seeds
 TRAININGS = 3
 
 
-def with_verdict(scores: Scores) -> Scores:
+def with_verdict(scores: Scores, has_network: bool = True) -> Scores:
     """The scores with their verdict filled in."""
-    ships = LINEAR if scores.linear else ""
+    ships = ""
+    if scores.linear:
+        ships = LINEAR if has_network else UNTRAINED
     others = beside_own_models(scores) + _beside_teachers(scores)
-    sentences = ships + verdict(scores) + others
-    return dataclasses.replace(scores, verdict=sentences)
+    return dataclasses.replace(scores, verdict=ships + verdict(scores) + others)
 
 
 def _beside_teachers(scores: Scores) -> str:

@@ -77,7 +77,16 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """The outputs of head and wide part."""
-        outputs = task_outputs(self.encoder, self.head, batch)
+        return self._with_wide(task_outputs(self.encoder, self.head, batch), batch)
+
+    def without_encoder(self, batch: TokenBatch) -> Tensor:
+        """The outputs of a model whose head is silent: the same without a pass of the encoder."""
+        assert isinstance(self.head, OutHead) and batch.places is not None
+        out = self.head.out
+        states = out.weight.new_zeros((*batch.places.shape, out.in_features))
+        return self._with_wide(self.head(states), batch)
+
+    def _with_wide(self, outputs: Tensor, batch: TokenBatch) -> Tensor:
         if self.wide_scale is None:
             return outputs
         assert batch.wide is not None
@@ -124,10 +133,11 @@ def kept_of(
     were_training = [model.training for model in models]
     for model in models:
         model.eval()
+    passes = [_pass_of(model) for model in models]
     with torch.inference_mode(), machine.arithmetic():
         for groups, rows in examples.in_order(max(1, ROWS // examples.together)):
             batch = rows.to(machine.device)
-            outputs = torch.stack([model(batch).float() for model in models]).mean(0).cpu().numpy()
+            outputs = torch.stack([one(batch).float() for one in passes]).mean(0).cpu().numpy()
             for row, number in enumerate(examples.numbers_of(groups)):
                 own = outputs[row, : len(examples.units[number].places)]
                 if finite and not np.isfinite(own).all():
@@ -138,6 +148,13 @@ def kept_of(
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return predictions
+
+
+def _pass_of(model: nn.Module) -> Callable[[TokenBatch], Tensor]:
+    """What computes a model's outputs; a network that nothing is read of is not run."""
+    if isinstance(model, TaskModel) and isinstance(model.head, OutHead) and model.head.silent:
+        return model.without_encoder
+    return model
 
 
 def answers_of(

@@ -59,6 +59,8 @@ def insights(trained: Trained) -> dict[str, Any]:
         "attention": lambda: _attention(trained.parts, best),
         "label_words": lambda: _label_words(trained.task, trained.corpus, selected),
     }
+    if not trained.has_network:
+        analyses = {name: analyses[name] for name in ("calibration", "label_words")}
 
     def build(folder: Path) -> None:
         results = {name: analyse() for name, analyse in analyses.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,8 @@ from typing import Any
 
 from tasklm.artifacts import Artefacts
 from tasklm.budget.rules import Plan
+from tasklm.budget.scope import Scope
+from tasklm.console.clock import Clock
 from tasklm.corpus.base import PassageSource
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.device.machine import Machine
@@ -40,7 +41,8 @@ class Run:
     cache: Artefacts
     machine: Machine
     tracker: Tracker
-    started: float = field(default_factory=time.monotonic)
+    clock: Clock = field(default_factory=Clock)
+    scope: Scope = field(default_factory=Scope)  # until it is decided: everything
 
     @property
     def folder(self) -> Path:
@@ -49,7 +51,7 @@ class Run:
 
     def seconds(self) -> float:
         """The time spent on this run so far, in this process and earlier ones."""
-        return self._before() + time.monotonic() - self.started
+        return self._before() + self.clock.seconds()
 
     def keep_clock(self) -> None:
         """Records the time spent, for the next process."""
@@ -57,7 +59,7 @@ class Run:
             return
         spent = self.seconds()
         write_record(self.folder / CLOCK, {"seconds": round(spent, 3)})
-        self.started = time.monotonic()
+        self.clock.restart()
 
     def _before(self) -> float:
         path = self.folder / CLOCK
@@ -153,6 +155,11 @@ class Trained:
     def trainings(self) -> int:
         """The number of trainings of stage 1."""
         return trainings_of(self.seeds)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether any fine-tuning took a step; otherwise the linear model is all there is."""
+        return any(seed.summary()["steps"] for seed in self.seeds)
 
     def best_answers(self, split: str) -> list[Answer]:
         """The answers of the best seed on a split."""

@@ -55,7 +55,9 @@ def _predicted(
             predict(folder)
 
     def predict(folder: Path) -> None:
-        encoded = {split: parts.encoded(task.splits.named()[split]) for split in splits}
+        encoded = {"dev": parts.dev}
+        if "test" in splits:
+            encoded["test"] = parts.encoded(task.splits.test)
         for number, group in enumerate(groups, 1):
             models = [_model_of(parts, seed) for seed in group]
             outputs = {
@@ -268,8 +270,7 @@ def keep_so_far(run: Run, task: TaskData, parts: TrainingContext, done: list[See
         return
 
     def build(folder: Path) -> None:
-        model = _model_of(parts, best)
-        dev = parts.encoded(task.splits.dev)
+        model, dev = _model_of(parts, best), parts.dev
         outputs = kept_of([model], task.task, dev, run.machine)
         tuned = task.task.tuned(dev.examples, dev.units, outputs)
         about = {

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.artifacts import rebuilding
+from tasklm.budget.scope import TEXT
+from tasklm.console.clock import Clock
 from tasklm.device.ranks import first_of_all, processes_started
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
@@ -22,10 +24,11 @@ from tasklm.evaluate.verdict import with_verdict
 from tasklm.pipeline import evaluation, reading, steps
 from tasklm.pipeline.analysis import insights
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
-from tasklm.pipeline.linear_part import better_model, first_model
+from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
-from tasklm.pipeline.planning import make_plan, settled, too_much_text
+from tasklm.pipeline.planning import make_plan, settled
 from tasklm.pipeline.report import report_parts
+from tasklm.pipeline.scope import decided_scope, may_stay_linear
 from tasklm.pipeline.selection import check_settings, select
 from tasklm.pipeline.single_tasks import SINGLE, single_row
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
@@ -70,13 +73,23 @@ def _findings(task: TaskData, corpus: CorpusData | None) -> list[Finding]:
     return task.findings if corpus is None else [*task.findings, *corpus.findings]
 
 
-def fit(recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report") -> Scores | None:
-    """Runs the flow, or up to `until`, and returns the scores; finished steps are skipped."""
+def fit(
+    recipe: Recipe,
+    folder: Path,
+    tracker: Tracker,
+    until: str = "report",
+    clock: Clock | None = None,
+) -> Scores | None:
+    """Runs the flow, or up to `until`, and returns the scores; finished steps are skipped.
+
+    `clock` runs since the command began, if that was before.
+    """
+    clock = clock or Clock()
     _known_comparisons(recipe)
     check_settings(recipe.select)
     with held(folder), full_disk_is_clear(folder):
         return rebuilding(
-            lambda: _flow(open_run(recipe, folder, tracker), until),
+            lambda: _flow(open_run(recipe, folder, tracker, clock=clock), until),
             [folder, cache_folder(recipe, folder)],
             tracker.warn,
             several=processes_started() > 1,
@@ -126,12 +139,14 @@ def _train(
     A model that will be kept is in model/ as soon as there is one.
     """
     plan = make_plan(run, task, corpus)
-    selects = corpus is not None and run.recipe.uses_corpus
+    selected, key = None, ""
+    selects = corpus is not None and run.recipe.uses_corpus and plan.reach == TEXT
     run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
     for reason in plan.reasons:
         run.tracker.detail(f"plan: {reason}")
-    selected, key = None, ""
-    if corpus is not None and run.recipe.uses_corpus:
+    if plan.reach != run.scope.reach:
+        run.tracker.warn(plan.reasons[-1])
+    if corpus is not None and selects:
         selected, key = select(run, task, corpus, plan)
     run.keep_clock()
     if until == "select":
@@ -164,12 +179,16 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
         run.tracker.detail(note)
     refuse(task.findings)
     run.tracker.say(data_text(run.recipe, task), "data")
-    if run.recipe.finetune.wide:
-        first_model(run, task)
-    if warning := too_much_text(run.recipe):
-        corpus = None
-        run.tracker.warn(warning)
-    else:
+    is_first = run.recipe.finetune.wide and first_model(run, task)
+    _require_a_model(run, task)
+    run.scope = decided_scope(run, task)
+    run.keep_clock()
+    if is_first:
+        run.tracker.say(forecast_text(run, task), "forecast")
+    corpus = None
+    if run.scope.reason:
+        run.tracker.warn(run.scope.reason)
+    if run.scope.reach == TEXT:
         corpus = reading.prepare_corpus(run, task)
         run.tracker.say(corpus_text(corpus), "corpus")
     findings = _findings(task, corpus)
@@ -196,7 +215,7 @@ def _scores(ours: Trained) -> Scores:
         ours_test = evaluation.labels_of(task, ours.predictions, "test", run.recipe.train.seeds)
     rows = evaluation.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     rows += evaluation.teacher_rows(run, task, ours_test)
-    rows += [_comparison_row(ours, name, ours_test) for name in evaluate.compare]
+    rows += [_comparison_row(ours, name, ours_test) for name in _comparisons(ours)]
     rows += [own_row, *_ensemble_rows(ours, ours_test)]
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
@@ -213,7 +232,7 @@ def _scores(ours: Trained) -> Scores:
         trainings=run.recipe.train.seeds,
         linear=evaluation.is_linear(ours.parts, ours.seeds),
     )
-    return with_verdict(scores)
+    return with_verdict(scores, ours.has_network)
 
 
 def _row_name(ours: Trained) -> str:
@@ -235,12 +254,23 @@ def _started_from(trained: Trained) -> str:
     return f", from {title_of(Path(start))}" if start else ""
 
 
+def _comparisons(ours: Trained) -> tuple[str, ...]:
+    """The ablations to train: none of a model without a network."""
+    wanted = ours.run.recipe.evaluate.compare
+    if not wanted or ours.has_network:
+        return wanted
+    ours.run.tracker.warn("no ablations: no network was trained that they could be compared with")
+    return ()
+
+
 def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Row:
     """Trains an ablation; its row of the score table."""
     ours.run.tracker.say(f"training the ablation: {COMPARISONS[name]}", "compare")
     if name == SINGLE:
         return single_row(ours, _comparison(ours, name), COMPARISONS[name], ours_test, _train)
-    corpus = None if name == "task-only" else ours.corpus
+    corpus = None
+    if name != "task-only" and ours.selected is not None:
+        corpus = ours.corpus
     other = _train(_comparison(ours, name), ours.task, corpus, "evaluate")
     assert other is not None
     title = COMPARISONS[name] + _started_from(other)
@@ -308,6 +338,13 @@ def _teaching(recipe: Recipe, name: str) -> dict[str, Any]:
     if name == "task-only":
         passages = 0
     return {"teachers": teachers, "passages": passages}
+
+
+def _require_a_model(run: Run, task: TaskData) -> None:
+    """Refuses a run that would end without any trained model."""
+    if run.recipe.finetune.epochs == 0 and not may_stay_linear(run, task):
+        problem = "finetune.epochs = 0 leaves the linear model of words alone, but there is none"
+        raise RecipeError([f"{problem} (finetune.wide, or the kind of task): give 1 or more"])
 
 
 def _known_comparisons(recipe: Recipe) -> None:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from tasklm.budget import rules
-from tasklm.budget.reading import reading_minutes
+from tasklm.budget.scope import TEXT
 from tasklm.corpus.words import count_words
 from tasklm.encoders.shapes import shape_of
 from tasklm.evaluate.scores import metric_name
@@ -87,7 +87,7 @@ def _fitted(run: Run, task: TaskData) -> FittedPart:
             _save(folder, task.task.fit_wide(task.splits.train, task.splits.dev, task.metric))
 
     key = key_of_words(task)
-    return _read(run.artefacts.build("wide", key, build), key)
+    return _read(run.artefacts.build("wide", key, build), key, task)
 
 
 def key_of_words(task: TaskData) -> str:
@@ -101,18 +101,20 @@ def _save(folder: Path, fitted: FittedWide | None) -> None:
         np.save(folder / "train.npy", fitted.train)
 
 
-def _read(folder: Path, key: str) -> FittedPart:
+def _read(folder: Path, key: str, task: TaskData) -> FittedPart:
     """The part in a folder; an empty one if nothing was fitted."""
     if not (folder / "wide.json").exists():
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
-        return FittedPart(
-            read_wide(folder), load_array(folder / "train.npy", np.float32, dimensions=2), key
-        )
+        wide = read_wide(folder)
+        train = load_array(folder / "train.npy", np.float32, dimensions=2)
+    for examples in task.held_out.values():
+        wide.remember(examples)
+    return FittedPart(wide, train, key)
 
 
-def first_model(run: Run, task: TaskData) -> None:
-    """Puts the linear model into model/ if a run has no model yet, and reports it.
+def first_model(run: Run, task: TaskData) -> bool:
+    """Puts the linear model into model/ if a run has no model yet; says so, and whether it did.
 
     With many examples, one fitted to some of them comes first, which takes seconds.
     """
@@ -120,10 +122,11 @@ def first_model(run: Run, task: TaskData) -> None:
         _quick_model(run, task)
     part, present = fitted_wide(run, task), _linear_model(run)
     if part.wide is None or (run.artefacts.path("model").exists() and "quick" not in present):
-        return
-    if not present or _dev_score(task, part) > present["dev"]:
-        _say_first(run, task, keep_linear(run, task, part, {}), "a linear model of words")
-        run.tracker.say(_forecast(run, task, part), "forecast")
+        return False
+    if present and _dev_score(task, part) <= present["dev"]:
+        return False
+    _say_first(run, task, keep_linear(run, task, part, {}), "a linear model of words")
+    return True
 
 
 def _quick_model(run: Run, task: TaskData) -> None:
@@ -138,7 +141,7 @@ def _quick_model(run: Run, task: TaskData) -> None:
             _save(folder, task.task.fit_wide(some, dev, task.metric))
 
     key = digest(["quick", FORMAT, task.key, task.metric])
-    part = _read(run.artefacts.build("wide-quick", key, build), key)
+    part = _read(run.artefacts.build("wide-quick", key, build), key, task)
     if part.wide is not None:
         reached = keep_linear(run, task, part, {"quick": True})
         _say_first(run, task, reached, f"a linear model of {len(some):,} examples")
@@ -177,8 +180,9 @@ def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
     run.tracker.say(text, "first model")
 
 
-def _forecast(run: Run, task: TaskData, part: FittedPart) -> str:
+def forecast_text(run: Run, task: TaskData) -> str:
     """The expected test score in one line, from the linear model's predictions."""
+    part = fitted_wide(run, task)
     assert part.wide is not None and part.train is not None
     dev, train = task.splits.dev, task.splits.train
     _, own, labels = _scored(task, dev, part.wide.outputs(dev), part.wide)
@@ -194,10 +198,9 @@ def _forecast(run: Run, task: TaskData, part: FittedPart) -> str:
     settings = run.recipe.budget
     minutes = settings.minutes or rules.DEFAULT_MINUTES
     other = settings.flops is not None or run.recipe.train.steps is not None
-    if not run.recipe.data.corpus or run.recipe.select.engine != "local" or other or minutes < 1:
+    reads = run.recipe.data.corpus and run.recipe.select.engine == "local"
+    if not reads or run.scope.reach != TEXT or other or minutes < 1:
         return first_line(task.metric, linear)  # no such run is recorded
-    if settings.minutes is not None and reading_minutes(run.recipe.data.corpus) > minutes:
-        return first_line(task.metric, linear)  # the corpus will be left out
     machine = "cpu" if run.machine.device.type == "cpu" else "gpu"
     gain = recorded_gains().expected(machine, minutes, form_of(train))
     return first_line(task.metric, linear, minutes, added(outlook.score, outlook.errors, gain))
@@ -237,7 +240,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
 
     key = digest(["word vectors", FORMAT, first.key, corpus.key, most])
     folder = run.artefacts.build("wide-text", key, build, uses=list(corpus.folders))
-    part = _read(folder, key)
+    part = _read(folder, key, task)
     if part.wide is None:
         return
     task.wide_of_text = part

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tasklm.artifacts import Artefacts
+from tasklm.console.clock import Clock
 from tasklm.device.machine import Machine, set_up
 from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
@@ -49,7 +50,13 @@ def check_names(recipe: Recipe) -> None:
         raise RecipeError(problems)
 
 
-def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | None = None) -> Run:
+def open_run(
+    recipe: Recipe,
+    folder: Path,
+    tracker: Tracker,
+    cache: Artefacts | None = None,
+    clock: Clock | None = None,
+) -> Run:
     """The run in a folder, with its recipe and the versions it runs on saved."""
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
@@ -58,7 +65,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, cache: Artefacts | 
     cache = cache or Artefacts(
         cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn
     )
-    run = Run(recipe, artefacts, cache, machine, tracker)
+    run = Run(recipe, artefacts, cache, machine, tracker, clock or Clock())
     if not machine.ranks.first:
         tracker.screen = None
         return run

@@ -17,13 +17,14 @@ import tasklm
 from tasklm.analysis.run_files import curves_of
 from tasklm.analysis.word_counts import overrepresented
 from tasklm.budget.rules import Plan
+from tasklm.budget.scope import LINEAR
 from tasklm.evaluate.confusion import ClassScore, confusion_matrix
 from tasklm.evaluate.scores import Scores
 from tasklm.influence.explanation import ExampleSide
 from tasklm.models.task_model import load_model
 from tasklm.pipeline.analysis import COUNTED_PASSAGES, matched_words, spread_texts
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
-from tasklm.pipeline.planning import few_steps_warning
+from tasklm.pipeline.stage_planning import short_time_warning
 from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
@@ -114,9 +115,11 @@ def decided(trained: Trained) -> Recipe:
 
 def _decisions(run: Run, plan: Plan) -> list[str]:
     """The decisions before training, and whether the budget was too small."""
-    stage1 = read_json(run.artefacts.path(stage1_name(1)) / "plan.json")["stage1"]
-    warning = few_steps_warning(run.recipe, stage1["steps"], stage1["batch"])
-    return [*plan.reasons, f"Warning: {warning}"] if warning else [*plan.reasons]
+    decided = read_json(run.artefacts.path(stage1_name(1)) / "plan.json")
+    warning = short_time_warning(run.recipe, decided)
+    if warning is None or plan.reach == LINEAR:  # why is among the reasons
+        return [*plan.reasons]
+    return [*plan.reasons, f"Warning: {warning}"]
 
 
 def _made_with(run: Run) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tasklm.artifacts import Artefacts
 from tasklm.budget.rules import USUAL_SEEDS, Plan
+from tasklm.budget.scope import LINEAR
 from tasklm.console.progress import Bar
 from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
 from tasklm.errors import RecipeError
@@ -25,7 +26,8 @@ from tasklm.pipeline.context import (
     without_seeds,
 )
 from tasklm.pipeline.linear_part import FittedPart, wide_part
-from tasklm.pipeline.planning import MEASURING, few_steps_warning, stage2_seconds, stage_plan
+from tasklm.pipeline.planning import MEASURING
+from tasklm.pipeline.stage_planning import short_time_warning, stage2_seconds, stage_plan
 from tasklm.pipeline.summaries import stage1_text, stage2_text
 from tasklm.pipeline.taught_text import NO_TEXT, TaughtText
 from tasklm.pipeline.teachers import Taught, taught
@@ -172,6 +174,7 @@ def train(
                 *sections(run.recipe, "model"),
                 without_seeds(settings),
                 *sections(run.recipe, "budget"),
+                *([plan.reach] if plan.reach == LINEAR else []),
                 *([] if done is None else [dataclasses.asdict(done)]),
                 *([run.recipe.several.power] if run.recipe.several.tasks else []),
             ]
@@ -185,6 +188,9 @@ def train(
             title: str = title,
         ) -> None:
             stage1 = done or _stage1_plan(run, task, parts, plan, folder)
+            if not stage1.steps and not _tunes(trainings[0].folder if trainings else folder):
+                # no step will follow, and counts would be for nothing
+                settings = dataclasses.replace(settings, embeddings="random", attention="random")
             run_stage1(folder, parts, settings, stage1, run.tracker, title)
             if run.machine.ranks.first:
                 run.tracker.say(stage1_text(read_json(folder / SUMMARY)), title)
@@ -212,10 +218,18 @@ def _stage1_plan(
             write_record(folder / "plan.json", stage_plan(run, parts, plan, held_out))
     run.machine.ranks.wait()
     with damage_is_clear(folder / "plan.json"):
-        decided = Stage1Plan(**read_json(folder / "plan.json")["stage1"])
-    if warning := few_steps_warning(run.recipe, decided.steps, decided.batch):
+        decided = read_json(folder / "plan.json")
+        stage1 = Stage1Plan(**decided["stage1"])
+        warning = short_time_warning(run.recipe, decided)
+    if warning and plan.reach != LINEAR:  # otherwise it is said already
         run.tracker.warn(warning)
-    return decided
+    return stage1
+
+
+def _tunes(stage1: Path) -> bool:
+    """Whether the plan of a training of stage 1 has epochs of fine-tuning."""
+    with damage_is_clear(stage1 / "plan.json"):
+        return bool(read_json(stage1 / "plan.json")["epochs"])
 
 
 def _as_trained(stage1: Path) -> Stage1Plan:
@@ -305,7 +319,9 @@ def finetune(
         planned = read_json(
             decided
         )  # may come from a run with other numbers, or from an earlier version
-        epochs = recipe.finetune.epochs or int(planned["epochs"])
+        epochs = recipe.finetune.epochs
+        if epochs is None:
+            epochs = int(planned["epochs"])
         tunings = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS))
         ending = float(planned.get("ending", 0.0))
     # a different number of seeds repeats none of them

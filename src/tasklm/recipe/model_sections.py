@@ -242,9 +242,9 @@ class Finetune(Moments):
         None,
         (
             "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
-            "by the number of examples, fewer if minutes are short"
+            "by the number of examples, fewer if minutes are short; 0: none, the linear model alone"
         ),
-        low=1,
+        low=0,
     )
     batch: int | None = key(
         None,

@@ -34,7 +34,7 @@ MADE_BY = {  # artefact of a run → the command that rebuilds it
         ("decontaminated", "plan", "ranking", "selected", "candidates", "candidate-tokens"),
         "select",
     ),
-    **dict.fromkeys(("scoring-model", "influence"), "select"),
+    **dict.fromkeys(("scope", "scoring-model", "influence"), "select"),
     "tokens": "tokenize",
     "stage1": "train",
     "wide": "train",

@@ -5,6 +5,7 @@ continues.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,14 +76,7 @@ def run_stage1(
     checkpoints = Checkpoints(folder, settings.keep)
     _drop_damaged(checkpoints, context, tracker)
     with tracker.progress(f"preparing {title}"):
-        stage = joint_stage(context, settings, plan.rho1, plan.batch)
-        if ranks.of_first(
-            int(not checkpoints.there)
-        ):  # otherwise all weights come from the last one
-            tracker.detail(begin(stage.module, context, settings))
-            # decompositions may differ in signs from machine to machine
-            ranks.give(stage.module.parameters())
-        _show(stage, context, tracker)
+        stage = _begun(context, settings, plan, checkpoints, tracker)
     peak = settings.learning_rate or stage1_rate(context.shape.width, settings.optimiser)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
     loop_settings = Settings(
@@ -93,19 +87,24 @@ def run_stage1(
         non_finite=settings.non_finite,
         seconds_allowed=plan.seconds_allowed,
     )
-    loop = Loop(
-        stage=stage,
-        optimiser=make_optimiser(stage.module, rule),
-        schedule=Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay),
-        settings=loop_settings,
-        checkpoints=checkpoints,
-        machine=context.machine,
-        average=_weight_average(stage.module, settings),
-    )
-    summary = _follow(title, loop, checkpoints.folder, peak, tracker)
+    average = _weight_average(stage.module, settings)
+
+    def loop() -> Loop:
+        return Loop(
+            stage=stage,
+            optimiser=make_optimiser(stage.module, rule),
+            schedule=Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay),
+            settings=loop_settings,
+            checkpoints=checkpoints,
+            machine=context.machine,
+            average=average,
+        )
+
+    summary = _follow(title, plan.steps, loop, checkpoints.folder, peak, tracker)
     if not ranks.first:
         return
-    with _averaged(loop.average):
+    _curve_without_steps(checkpoints.folder, summary)
+    with _averaged(average):
         save_weights(folder / "model.safetensors", stage.module.state_dict())
     describe_language_model(
         folder, context.encoder, context.shape, context.vocabulary, settings, context.length
@@ -113,6 +112,24 @@ def run_stage1(
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
     write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
+
+
+def _begun(
+    context: TrainingContext,
+    settings: Train,
+    plan: Stage1Plan,
+    checkpoints: Checkpoints,
+    tracker: Tracker,
+) -> JointStage:
+    """Stage 1 with its first weights, unless all of them come from the last checkpoint."""
+    ranks = context.machine.ranks
+    stage = joint_stage(context, settings, plan.rho1, plan.batch)
+    if ranks.of_first(int(not checkpoints.there)):
+        tracker.detail(begin(stage.module, context, settings))
+        # decompositions may differ in signs from machine to machine
+        ranks.give(stage.module.parameters())
+    _show(stage, context, tracker)
+    return stage
 
 
 def run_stage2(
@@ -142,26 +159,31 @@ def run_stage2(
         longer=1.0,
     )
     epoch = len(stage.stream)
+    steps = plan.epochs * epoch
     average = _weight_average(stage.module, settings)
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, context, tracker)
     if context.wide is not None and not checkpoints.there:
         stage.judge(0)  # the wide part alone
-    loop = Loop(
-        stage=stage,
-        optimiser=make_optimiser(stage.module, rule),
-        schedule=Schedule(settings.schedule, plan.epochs * epoch, settings.warmup),
-        settings=loop_settings,
-        checkpoints=checkpoints,
-        machine=context.machine,
-        average=average,
-    )
-    summary = _follow(_title_of(seed), loop, checkpoints.folder, peak, tracker)
+
+    def loop() -> Loop:
+        return Loop(
+            stage=stage,
+            optimiser=make_optimiser(stage.module, rule),
+            schedule=Schedule(settings.schedule, steps, settings.warmup),
+            settings=loop_settings,
+            checkpoints=checkpoints,
+            machine=context.machine,
+            average=average,
+        )
+
+    summary = _follow(_title_of(seed), steps, loop, checkpoints.folder, peak, tracker)
     if summary["steps"] % epoch:  # time ended it within an epoch
         with _averaged(average):
             stage.judge(summary["steps"])
     if not context.machine.ranks.first:
         return
+    _curve_without_steps(checkpoints.folder, summary)
     chosen = {"learning_rate": peak, "batch": batch_of(settings, context)}
     write_json(folder / SUMMARY, {**summary, **_best_of(stage, plan, summary), **chosen})
     checkpoints.clear()
@@ -229,14 +251,31 @@ def _show(stage: JointStage, context: TrainingContext, tracker: Tracker) -> None
         tracker.detail(line)
 
 
+def _curve_without_steps(folder: Path, summary: dict[str, Any]) -> None:
+    """Writes the empty learning curve of a stage that took no step."""
+    if not summary["steps"]:
+        write_json(folder / CURVE, [], synced=False)
+
+
 def _follow(
-    title: str, loop: Loop, folder: Path, peak_rate: float, tracker: Tracker
+    title: str,
+    planned: int,
+    loop_of: Callable[[], Loop],
+    folder: Path,
+    peak_rate: float,
+    tracker: Tracker,
 ) -> dict[str, Any]:
-    """Runs the loop to its end with a progress bar and a learning curve; returns totals."""
+    """Runs a loop to its end with a progress bar and a learning curve; returns totals.
+
+    It is made only if steps are planned: the first optimiser of a process takes seconds.
+    """
+    if not planned:
+        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": 0}
+    loop = loop_of()
     machine = loop.machine
     curve = loop.curve = Curve(folder / CURVE if machine.ranks.first else None, peak_rate)
     record: Record | None = None
-    planned, headline = loop.schedule.steps, Headline()
+    headline = Headline()
     with tracker.progress(title, planned) as bar:
         bar.note = "compiling" if machine.compiles else ""
         speed = Speed(machine, matmul_ceiling(machine))
@@ -249,10 +288,7 @@ def _follow(
                 bar.at(record.step, headline.text(point))
             else:
                 bar.at(record.step)
-    # no steps were planned: after an interruption, the last one is always repeated
-    if record is None:
-        curve.write()
-        return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": planned}
+    assert record is not None  # after an interruption, the last step is always repeated
     return {
         "steps": record.step,
         "tokens": record.tokens,

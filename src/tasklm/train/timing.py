@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 import time
 
+import numpy as np
 import torch
+from torch import nn
 
 from tasklm.device.machine import Machine
+from tasklm.models.task_model import ROWS
+from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
@@ -15,6 +19,7 @@ from tasklm.train.steps import Stage
 
 WARM = 2  # steps before the clock: the first internal and external ones also allocate …
 WARM_COMPILED = 8  # … and where they are compiled, are recorded as well
+PASSES = 4  # batches of a pass forward that are timed
 # side of the matrices that show the ceiling: the faster, the larger
 SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = 8192, 2048, 1024
 
@@ -43,6 +48,24 @@ def seconds_per_step(
         spent = time.perf_counter() - started
         steps.close()  # type: ignore[attr-defined]
     return spent / done
+
+
+def seconds_per_example(model: nn.Module, examples: EncodedExamples, machine: Machine) -> float:
+    """The seconds of a pass forward for an example, of a few batches from short to long ones."""
+    order = np.argsort(examples.lengths, kind="stable")
+    size = max(1, ROWS // examples.together)
+    starts = np.linspace(0, max(0, len(order) - size), PASSES).astype(int).tolist()
+    batches = [examples.padded(order[start : start + size]) for start in starts]
+    model.eval()
+    with torch.inference_mode(), machine.arithmetic():
+        model(batches[-1].to(machine.device))  # the first pass also allocates
+        machine.synchronize()
+        started = time.perf_counter()
+        for batch in batches:
+            model(batch.to(machine.device))
+        machine.synchronize()
+        spent = time.perf_counter() - started
+    return spent / (PASSES * min(size, len(order)))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ FORMAT = 1
 FOLDER = "wide"  # in that of a model
 LARGEST = 5.0  # of a linear model's decisions: larger ones are no more certain
 LARGEST_POINTS = 50.0  # of answers, which are compared with one another
+MOST_REMEMBERED = 1 << 26  # bytes of the decisions on a list of examples
 EDGE = 0.01  # scores closer to the ends of their range would have unbounded outputs
 FORMS = ("classes", "labels", "score", "options", "tags", "answers")  # kinds of outputs
 Features = Featuriser | OptionFeatures | WordFeatures | AnswerFeatures
@@ -41,6 +42,14 @@ _SORTS: dict[str, type[OptionFeatures] | type[WordFeatures] | type[AnswerFeature
     "tags": WordFeatures,
     "answers": AnswerFeatures,
 }
+
+
+@dataclass
+class Remembered:
+    """A list of examples that is asked for several times, and the decisions on it once known."""
+
+    examples: Sequence[Example]
+    decisions: Any = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,9 @@ class Wide:
     linear: Linear
     scale: float = 1.0
     offset: float = 0.0
+    remembered: list[Remembered] = field(
+        default_factory=list, init=False, compare=False, repr=False
+    )
 
     @property
     def width(self) -> int:
@@ -65,8 +77,24 @@ class Wide:
         """What is added to the head's outputs, (units, outputs)."""
         return outputs_of(self.form, self.decisions(examples), self.scale, self.offset)
 
+    def remember(self, examples: Sequence[Example]) -> None:
+        """Computes the decisions on this list only once; it must not change from now on."""
+        self.remembered.append(Remembered(examples))
+
     def decisions(self, examples: Sequence[Example]) -> Floats:
-        """The outputs of the linear model alone, a bounded number of examples at a time."""
+        """The outputs of the linear model alone."""
+        known = [one for one in self.remembered if one.examples is examples]
+        for one in known:
+            if one.decisions is not None:
+                return one.decisions
+        decisions = self._decided(examples)
+        for one in known:
+            if decisions.nbytes <= MOST_REMEMBERED:
+                one.decisions = decisions
+        return decisions
+
+    def _decided(self, examples: Sequence[Example]) -> Floats:
+        """The decisions, computed on a bounded number of examples at a time."""
         rows = [np.zeros((0, len(self.linear.offsets)))]
         for start in range(0, len(examples), AT_ONCE):
             parts = self.features.parts(examples[start : start + AT_ONCE])

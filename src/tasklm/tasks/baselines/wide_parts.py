@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tasklm.storage.files import write_text
 from tasklm.tasks.base import Task, Unit, split_by_unit
-from tasklm.tasks.baselines.wide import FOLDER, Wide
+from tasklm.tasks.baselines.wide import FOLDER, MOST_REMEMBERED, Remembered, Wide
 from tasklm.tasks.baselines.wide import FORMAT as WIDE_FORMAT
 from tasklm.tasks.examples import Example
 from tasklm.tasks.saved import of_format, text_in, whole_in
@@ -28,6 +28,9 @@ class WideParts:
 
     parts: Mapping[str, Wide | None]
     columns: Mapping[str, tuple[int, int]]  # of each task: the first, and how many
+    remembered: list[Remembered] = field(
+        default_factory=list, init=False, compare=False, repr=False
+    )
 
     @property
     def width(self) -> int:
@@ -36,6 +39,21 @@ class WideParts:
 
     def outputs(self, examples: Sequence[Example]) -> NDArray[np.float32]:
         """What is added to the head's outputs, (answers, outputs)."""
+        known = [one for one in self.remembered if one.examples is examples]
+        for one in known:
+            if one.decisions is not None:
+                return one.decisions
+        outputs = self._computed(examples)
+        for one in known:
+            if outputs.nbytes <= MOST_REMEMBERED:
+                one.decisions = outputs
+        return outputs
+
+    def remember(self, examples: Sequence[Example]) -> None:
+        """Computes the outputs for this list only once; it must not change from now on."""
+        self.remembered.append(Remembered(examples))
+
+    def _computed(self, examples: Sequence[Example]) -> NDArray[np.float32]:
         parts = {name: part for name, part in self.parts.items() if part is not None}
         own = {name: part.outputs(_own(examples, name)) for name, part in parts.items()}
         return self.laid_out(examples, own)

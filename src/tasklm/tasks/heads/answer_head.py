@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tasklm.tasks.heads.answer_search import OF_NETWORK, OUTPUTS, RANK
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.heads.wide_answers import POINTS
+
+BEGIN = slice(2, 2 + RANK)  # outputs: one of the two vectors whose product scores an end
 
 
 class AnswerHead(TokenHead):
@@ -26,12 +29,18 @@ class AnswerHead(TokenHead):
 
         Were both vectors 0, neither would have a gradient.
         """
-        begin = slice(2, 2 + RANK)
-        weight, bias = self.out.weight[begin].detach().clone(), self.out.bias[begin].detach()
+        weight, bias = self.out.weight[BEGIN].detach().clone(), self.out.bias[BEGIN].detach()
         bias = bias.clone()
         super().silence()
         for tensor, values in ((self.out.weight, weight), (self.out.bias, bias)):
-            tensor.data[begin] = values
+            tensor.data[BEGIN] = values
+
+    @property
+    def silent(self) -> bool:
+        """Whether all scores are 0, whatever the one vector says that `silence` leaves."""
+        others = torch.ones(len(self.out.bias), dtype=torch.bool)
+        others[BEGIN] = False
+        return not bool(self.out.weight[others].any() or self.out.bias[others].any())
 
     def forward(self, states: Tensor) -> Tensor:
         """The outputs (rows, places, OUTPUTS) of states (rows, places, width)."""

@@ -23,6 +23,11 @@ class OutHead(nn.Module):
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
+    @property
+    def silent(self) -> bool:
+        """Whether answers do not depend on the states that it reads: as `silence` left it."""
+        return not bool(self.out.weight.any() or self.out.bias.any())
+
 
 class TokenHead(OutHead):
     """Reads each place by itself, mostly the first token of a row: Linear, GELU, Linear (TLM
