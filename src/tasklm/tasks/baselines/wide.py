@@ -49,7 +49,7 @@ class Remembered:
     """A list of examples that is asked for several times, and the decisions on it once known."""
 
     examples: Sequence[Example]
-    decisions: Any = None
+    decisions: Floats | None = None
 
 
 @dataclass(frozen=True)

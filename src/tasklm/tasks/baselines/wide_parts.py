@@ -42,11 +42,11 @@ class WideParts:
         known = [one for one in self.remembered if one.examples is examples]
         for one in known:
             if one.decisions is not None:
-                return one.decisions
+                return one.decisions.astype(np.float32, copy=False)
         outputs = self._computed(examples)
         for one in known:
             if outputs.nbytes <= MOST_REMEMBERED:
-                one.decisions = outputs
+                one.decisions = outputs.astype(np.float64)
         return outputs
 
     def remember(self, examples: Sequence[Example]) -> None:
