@@ -8,12 +8,13 @@ tasks that learnt from their labels would already be a model of several tasks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from several_runs.data import metric_of, metrics_of
 from tasklm.budget.rules import stage2_rate
+from tasklm.recipe.model_sections import Finetune
 from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
 
@@ -130,6 +131,8 @@ def command(run: Planned, settings: Settings) -> list[str]:
             words += ["--recipe", str(settings.recipe)]
         if not run.start:
             words += ["--corpus", settings.corpus]
+        elif settings.recipe is not None:
+            words += finetuning_of(settings.recipe)
         words += ["--data.leaks", "drop", "--evaluate.baselines", "false"]
     words += ["--hardware.cache", str(settings.work / "cache")]
     words += ["--evaluate.metric", metric, "--finetune.seeds", str(settings.seeds)]
@@ -142,6 +145,16 @@ def command(run: Planned, settings: Settings) -> list[str]:
     elif run.start:
         words += ["--train.start", str(settings.work / run.start / "stage1"), "--train.steps", "0"]
     return [*words, "--out", str(settings.work / run.name)]
+
+
+def finetuning_of(recipe: Path) -> list[str]:
+    """What a recipe says about stage 2, as options; the rest comes with another run's stage 1."""
+    given, usual = asdict(load(recipe).finetune), asdict(Finetune())
+    words: list[str] = []
+    for name, value in given.items():
+        if value != usual[name]:
+            words += [f"--finetune.{name}", str(value)]
+    return words
 
 
 def for_stage2(extra: Sequence[str]) -> list[str]:

@@ -352,3 +352,11 @@ def test_no_run_begins_after_the_time_is_up(tmp_path: Path) -> None:
     settings = plan.Settings(tmp_path, "texts", None, 3, ())
     failed = running.run_all(runs, settings, 2, -1.0)
     assert failed[0] == "base: not begun: the time was up" and len(failed) == len(runs)
+
+
+def test_a_run_that_begins_with_another_keeps_the_recipe_s_fine_tuning(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("[model]\nwidth = 64\n[finetune]\nepochs = 4\naverage = 0.9\n")
+    assert plan.finetuning_of(recipe) == ["--finetune.epochs", "4", "--finetune.average", "0.9"]
+    extra = ("--model.width", "64", "--finetune.batch", "8", "--train.steps", "9")
+    assert plan.for_stage2(extra) == ["--finetune.batch", "8"]
