@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import tasklm.api
 import tasklm.pipeline.flow
 from tasklm.evaluate.scores import Scores
 from tasklm.recipe.schema import Recipe
-from tasklm.tracking import Tracker
 
 run_in_full = tasklm.pipeline.flow.fit
 
@@ -59,11 +57,9 @@ def _at_most(limit: int, asked: int | None) -> int:
     return limit if asked is None else min(limit, asked)
 
 
-def small_run(
-    recipe: Recipe, folder: Path, tracker: Tracker, until: str = "report"
-) -> Scores | None:
+def small_run(recipe: Recipe, *others: Any, **named: Any) -> Scores | None:
     """Runs the real pipeline on the recipe with small numbers in it."""
-    return run_in_full(small_of(recipe), folder, tracker, until)
+    return run_in_full(small_of(recipe), *others, **named)
 
 
 def keep_small(patch: pytest.MonkeyPatch) -> None:
