@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 
 def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
@@ -19,3 +20,17 @@ def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
         return names
 
     return read
+
+
+def parser_of_runs(description: str | None) -> argparse.ArgumentParser:
+    """The arguments of a benchmark that trains models of tasks: its data, and how to train."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=form)
+    add = parser.add_argument
+    add("--work", type=Path, required=True, help="folder for runs and results")
+    add("--data", type=Path, required=True, help="folder of tasks: NAME/{train,dev,test}.jsonl.gz")
+    add("--corpus", required=True, help="file, folder or glob of raw text")
+    add("--recipe", type=Path, help="recipe to start from")
+    add("--extra", default="", help='further options: --extra="--budget.flops 3e16"')
+    add("--write", action="store_true", help="also write the page of the documentation")
+    return parser

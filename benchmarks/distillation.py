@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arguments import parser_of_runs
 from tasklm.storage.files import read_json, write_json, write_text
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -62,21 +63,14 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser = parser_of_runs(__doc__)
     add = parser.add_argument
-    add("--work", type=Path, required=True, help="folder for runs and results")
-    add("--data", type=Path, required=True, help="folder of tasks: NAME/{train,dev,test}.jsonl.gz")
-    add("--corpus", required=True, help="file, folder or glob of raw text")
     add("--tasks", default="chemprot,scierc_rel,acl_arc", help="names, joined by commas")
-    add("--recipe", type=Path, help="recipe to start from")
     add("--seeds", type=int, default=10, help="of stage 2, that teach together")
     add("--students", type=int, default=3, help="seeds of each student")
     add("--layers", type=int, default=6, help="of the small model")
     add("--width", type=int, default=256, help="of the small model")
     add("--at-once", type=int, default=1, help="tasks at once")
-    add("--extra", default="", help='further options: --extra="--budget.flops 6e15"')
-    add("--write", action="store_true", help="also write the page of the documentation")
     options = parser.parse_args()
     options.work = options.work.resolve()
     return options

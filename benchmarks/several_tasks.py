@@ -16,7 +16,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from arguments import some_of
+from arguments import parser_of_runs, some_of
 from several_runs import plan
 from several_runs.data import TASKS, Cut, prepare, source_of
 from several_runs.report import Page
@@ -91,25 +91,18 @@ def _write(
 
 
 def _options() -> argparse.Namespace:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser = parser_of_runs(__doc__)
     add = parser.add_argument
-    add("--work", type=Path, required=True, help="folder for runs and results")
-    add("--data", type=Path, required=True, help="folder of tasks: NAME/{train,dev,test}.jsonl.gz")
-    add("--corpus", required=True, help="file, folder or glob of raw text")
     add(
         "--tasks", type=some_of(list(TASKS)), help="names, joined by commas; default: all there are"
     )
     add("--seeds", type=int, default=5, help="of stage 2 of every model")
-    add("--recipe", type=Path, help="recipe to start from")
-    add("--extra", default="", help='further options: --extra="--budget.flops 3e16"')
     add("--tables", type=some_of(plan.TABLES), default=["3.1", "3.4", "3.5"], help="with commas")
     add("--stage1", choices=("shared", "own"), default="shared", help="one for all, or one each")
     add("--labels", type=int, help="training examples of each task, by hash; default: all")
     add("--scored", type=int, help="examples of dev and of test, by hash; default: all")
     add("--at-once", type=int, default=1, help="runs at once")
     add("--seconds", type=float, default=1e9, help="no run is begun after that")
-    add("--write", action="store_true", help="also write the page of the documentation")
     options = parser.parse_args()
     options.work, options.data = options.work.resolve(), options.data.resolve()
     options.recipe = options.recipe.resolve() if options.recipe else None

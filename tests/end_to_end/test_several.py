@@ -102,7 +102,7 @@ def test_every_row_has_a_score_for_each_task_and_their_mean(many: Path) -> None:
             whole, parts = getattr(row, split), [getattr(one, split) for one in row.tasks]
             assert whole.mean == pytest.approx(np.mean([part.mean for part in parts]))
     assert [one.metric for one in scores.rows[0].tasks] == ["macro_f1", "spearman", "accuracy"]
-    assert "Of 3 tasks, beside their own models" in scores.verdict
+    assert "Of the 3 tasks, " in scores.verdict and "a model of their own" in scores.verdict
     assert "Each task" in (many / "report.html").read_text(encoding="utf-8")
 
 

@@ -262,7 +262,8 @@ def test_the_key_is_of_files_names_and_how_they_are_read(tmp_path: Path) -> None
         key(one, str(own), evaluate={"metric": "accuracy"}),
     ]
     assert len({first, *others}) == 6
-    both = recipe_of(one, two, data={"train": one})
-    with pytest.raises(RecipeError, match=r"several\.tasks and data\.train are both given"):
-        read_task(open_run(both, tmp_path / "both", Tracker(None)))
+    for name, value in (("train", one), ("dev", one), ("test", one), ("kind", "classify")):
+        both = recipe_of(one, two, data={name: value})
+        with pytest.raises(RecipeError, match=rf"data\.{name} is for one task"):
+            read_task(open_run(both, tmp_path / f"both-{name}", Tracker(None)))
     assert dataclasses.asdict(recipe_of(one, two).several)["power"] == 0.75

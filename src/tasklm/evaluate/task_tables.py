@@ -79,14 +79,21 @@ def beside_own_models(scores: Scores) -> str:
         return f" On dev {len(ahead)} of {len(single.tasks)} tasks are ahead of their own model."
     level = 1 - scores.confidence
     sure = [p < level for p in holm([one.p for one in tested])]
-    better = _names(single, [s and one.difference > 0 for s, one in zip(sure, tested, strict=True)])
-    worse = _names(single, [s and one.difference < 0 for s, one in zip(sure, tested, strict=True)])
+    better = _counted(
+        single, [s and one.difference > 0 for s, one in zip(sure, tested, strict=True)]
+    )
+    worse = _counted(
+        single, [s and one.difference < 0 for s, one in zip(sure, tested, strict=True)]
+    )
     return (
-        f" Of {len(tested)} tasks, beside their own models: better {better}; worse {worse} "
-        f"(on these test examples, corrected for the number of tasks)."
+        f" Of the {len(tested)} tasks, {better} better and {worse} worse than with a model of "
+        "their own (significant on these test examples, corrected for the number of tasks)."
     )
 
 
-def _names(row: Row, wanted: list[bool]) -> str:
+def _counted(row: Row, wanted: list[bool]) -> str:
+    """How many of the tasks, and which, with the verb."""
     names = [one.name for one, want in zip(row.tasks, wanted, strict=True) if want]
-    return f"{len(names)} ({', '.join(names)})" if names else "none"
+    if not names:
+        return "none is"
+    return f"{len(names)} ({', '.join(names)}) {'is' if len(names) == 1 else 'are'}"

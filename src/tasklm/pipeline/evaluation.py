@@ -197,7 +197,7 @@ def baseline_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list
             split: Predicted([example.label for example in examples], [labels[split]])
             for split, examples in held_out.items()
         }
-        inputs = _inputs(run, task, splits, ours_test)
+        inputs = given_labels(run, task, splits, ours_test)
         rows.append(make_row(dataclasses.replace(inputs, name=name)))
     if rows:  # the last one takes nearly all of the time
         rows[-1] = dataclasses.replace(rows[-1], seconds=_baseline_seconds(run))
@@ -208,17 +208,17 @@ def teacher_rows(run: Run, task: TaskData, ours_test: Predicted | None) -> list[
     """The rows of the teachers, whose cost is that of their own runs."""
     rows = []
     for teacher in predicted(run, task):
-        inputs = _inputs(run, task, teacher.labels, ours_test)
+        inputs = given_labels(run, task, teacher.labels, ours_test)
         costs = Costs(parameters=teacher.parameters)
         row = dataclasses.replace(inputs, name=teacher.title, kind="teacher", costs=costs)
         rows.append(make_row(row))
     return rows
 
 
-def _inputs(
+def given_labels(
     run: Run, task: TaskData, splits: dict[str, Predicted], ours_test: Predicted | None
 ) -> RowInputs:
-    """A row of labels given to dev and test by something that this run did not train."""
+    """The inputs of a row of labels for dev and test that are not those of this run's model."""
     return RowInputs(
         "",
         "baseline",

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.errors import RecipeError
-from tasklm.models.task_model import LoadedModels, kept_of, load_models
+from tasklm.models.task_model import LoadedModels, load_models
 from tasklm.pipeline.context import Run, TaskData
 from tasklm.pipeline.linear_part import key_of_words
-from tasklm.pipeline.teacher_models import Teacher, columns_in, out_of_fold
+from tasklm.pipeline.teacher_models import Teacher, columns_in, lessons_of, out_of_fold
 from tasklm.run_folder import recipe_of
 from tasklm.storage.files import ARTEFACT, read_json
 from tasklm.storage.safe_reading import resolved_path
@@ -121,22 +121,20 @@ def _lessons(
     wide: NDArray[np.float32] | None,
 ) -> Lessons:
     """What a model says of some examples of a task."""
-    theirs, region, single = loaded.task, slice(None), not members_of(loaded.task)
+    theirs, first, single = loaded.task, 0, not members_of(loaded.task)
     for one in members_of(loaded.task):
         if one.name == member.name:
-            theirs, region = one.task, one.columns
-    columns = columns_in(member.task, theirs, teacher)
+            theirs, first = one.task, one.first
+    columns = [first + column for column in columns_in(member.task, theirs, teacher)]
     asked_about = [
         dataclasses.replace(one, label=None, task="" if single else member.name) for one in examples
     ]
     encoded = EncodedExamples.of(loaded.task, asked_about, loaded.vocabulary, loaded.length, wide)
-    lessons = kept_of(
-        loaded.models, loaded.task, encoded, run.machine, finite=True, keep=loaded.task.lesson
-    )
-    of_examples: list[list[Any]] = [[] for _ in examples]
+    lessons = lessons_of(loaded, encoded, columns, run.machine)
+    of_examples: list[Lessons] = [[] for _ in examples]
     for unit, lesson in zip(encoded.units, lessons, strict=True):
-        of_examples[unit.example].append(lesson[:, region][:, columns])
-    return [np.concatenate(parts).astype(np.float64) for parts in of_examples]
+        of_examples[unit.example].append(lesson)
+    return [np.concatenate(parts) for parts in of_examples]
 
 
 def _wide_outputs(

@@ -54,9 +54,13 @@ def read_task(run: Run) -> TaskData:
 
 def _read_several(recipe: Recipe) -> TaskData:
     """Several tasks as one."""
-    if recipe.data.train:
-        problem = "several.tasks and data.train are both given"
-        raise RecipeError([f"{problem}; name all tasks in several.tasks"])
+    data = recipe.data
+    given = {"train": data.train, "dev": data.dev, "test": data.test}
+    if data.kind != "auto":
+        given["kind"] = data.kind
+    for name in (name for name, value in given.items() if value):
+        way_out = "give the task that needs it a recipe: several.tasks = NAME=recipe.toml"
+        raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
     tasks = read_several(recipe)
     contents = []
     for source in tasks.sources:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tasklm.evaluate.intervals import Predicted
-from tasklm.evaluate.scores import Costs, Row, RowInputs, make_row
+from tasklm.evaluate.scores import Costs, Row, make_row
 from tasklm.pipeline import evaluation
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.opening import open_run
@@ -45,18 +45,9 @@ def single_row(
         split: Predicted([one.label for one in part], labels[split], ours.trainings)
         for split, part in task.held_out.items()
     }
-    inputs = RowInputs(
-        title,
-        "ablation",
-        task.task,
-        task.metric,
-        dev=splits.get("dev"),
-        test=splits.get("test"),
-        ours_test=ours_test,
-        resampling=evaluation.resampling(ours.run),
-        costs=_costs(rows),
-    )
-    return make_row(inputs)
+    inputs = evaluation.given_labels(ours.run, task, splits, ours_test)
+    row = dataclasses.replace(inputs, name=title, kind="ablation", costs=_costs(rows))
+    return make_row(row)
 
 
 def _run_of(member: Member, task: TaskData, comparison: Run) -> Run:

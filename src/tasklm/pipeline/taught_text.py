@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.errors import RecipeError
-from tasklm.models.task_model import kept_of, load_models
+from tasklm.models.task_model import load_models
 from tasklm.pipeline.context import Run, TaskData
 from tasklm.pipeline.joint_teachers import labels_from
-from tasklm.pipeline.teacher_models import Teacher, columns_in, teachers_of
+from tasklm.pipeline.teacher_models import columns_in, lessons_of, teachers_of
 from tasklm.select.base import read_selection_texts
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, file_digest, read_json, write_json
-from tasklm.tasks.base import split_by_unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.several import members_of
 
@@ -53,7 +52,10 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
         with run.tracker.progress("asking the teachers about text", len(teachers)) as bar:
             lessons = []
             for teacher in teachers:
-                lessons.append(list(_lessons(run, task, teacher, examples)))
+                loaded = load_models(teacher.folder, run.machine.device)
+                columns = columns_in(task.task, loaded.task, teacher)
+                encoded = loaded.encoded(examples)
+                lessons.append(lessons_of(loaded, encoded, columns, run.machine))
                 bar.advance(1)
         own = [np.mean(one, axis=0) for one in zip(*lessons, strict=True)]
         labels = labels_from(task.task, examples, own)
@@ -89,17 +91,3 @@ def _require_text(task: TaskData, selected: Path | None) -> None:
         problem = "a passage is not split into words as the task's sentences are"
     if problem:
         raise RecipeError([f"distill.passages: {problem}"])
-
-
-def _lessons(
-    run: Run, task: TaskData, teacher: Teacher, examples: Sequence[Example]
-) -> Iterator[NDArray[np.float64]]:
-    """What a teacher says of each passage, with columns in the order of the student's labels."""
-    loaded = load_models(teacher.folder, run.machine.device)
-    columns = columns_in(task.task, loaded.task, teacher)
-    encoded = loaded.encoded(examples)
-    lessons = kept_of(
-        loaded.models, loaded.task, encoded, run.machine, finite=True, keep=loaded.task.lesson
-    )
-    outputs = np.concatenate(lessons).astype(np.float64)[:, columns]
-    yield from split_by_unit(encoded.units, outputs)

@@ -1,4 +1,4 @@
-"""Teachers: models of finished runs, what their labels are, and what their linear models said."""
+"""Teachers: models of finished runs, and what they and their linear models say of examples."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError
-from tasklm.models.task_model import cost_of, read_saved_model
+from tasklm.models.task_model import LoadedModels, cost_of, kept_of, read_saved_model
 from tasklm.run_folder import ENSEMBLE, MODEL, find_run
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import file_digest
 from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
+from tasklm.tokens.examples import EncodedExamples
 
 LINEAR = ("wide-text", "wide")  # artefacts of linear models, in the run of a teacher
 OUTPUTS = "train.npy"
@@ -86,6 +88,16 @@ def _range(task: Task) -> str:
     """The scores that a regression can give, in words; nothing for other kinds."""
     values = task.to_dict()
     return f"{values['low']:g} to {values['high']:g}" if "low" in values else ""
+
+
+def lessons_of(
+    loaded: LoadedModels, encoded: EncodedExamples, columns: Sequence[int], machine: Machine
+) -> list[NDArray[np.float64]]:
+    """What a teacher says of each unit, (answers, outputs): these columns of its logits."""
+    lessons = kept_of(
+        loaded.models, loaded.task, encoded, machine, finite=True, keep=loaded.task.lesson
+    )
+    return [np.asarray(lesson, np.float64)[:, list(columns)] for lesson in lessons]
 
 
 def out_of_fold(teacher: Teacher) -> NDArray[np.float32] | None:

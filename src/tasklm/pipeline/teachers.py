@@ -22,7 +22,6 @@ from tasklm.evaluate.verdict import JOINT_TEACHERS
 from tasklm.models.task_model import (
     LoadedModels,
     answers_of,
-    kept_of,
     load_models,
 )
 from tasklm.pipeline.context import Run, TaskData
@@ -31,6 +30,7 @@ from tasklm.pipeline.teacher_models import (
     OUTPUTS,
     Teacher,
     columns_in,
+    lessons_of,
     out_of_fold,
     teachers_of,
 )
@@ -141,10 +141,7 @@ def _outputs(
         loaded.length,
         wide,
     )
-    lesson = loaded.task.lesson
-    units = kept_of(loaded.models, loaded.task, encoded, run.machine, finite=True, keep=lesson)
-    outputs: NDArray[np.float64] = np.concatenate(units).astype(np.float64)
-    return outputs[:, columns]
+    return np.concatenate(lessons_of(loaded, encoded, columns, run.machine))
 
 
 def _unlabelled(example: Example) -> Example:

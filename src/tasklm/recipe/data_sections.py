@@ -89,7 +89,7 @@ class SeveralTasks:
     )
     queries: str = key(
         "equal",
-        "text for several tasks: in equal shares, or the union of all queries (all)",
+        "how several tasks select text: in equal shares, or with all their queries together",
         choices=("equal", "all"),
     )
 

@@ -58,12 +58,14 @@ class Member:
         """Its examples among some, as its task reads them."""
         return [alone(example) for example in examples if example.task == self.name]
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers a place has as its target."""
+        return self.outputs if self.task.kind == "multilabel" else 1
+
     def targets(self, targets: Tensor, number: int) -> Tensor:
         """Its targets, NONE at the places of other tasks."""
-        numbers = 1
-        if self.task.kind == "multilabel":
-            numbers = self.outputs
-        own = targets[..., 1 : 1 + numbers].masked_fill(targets[..., :1] != number, NONE)
+        own = targets[..., 1 : 1 + self.numbers].masked_fill(targets[..., :1] != number, NONE)
         if self.task.kind != "multilabel":
             own = own[..., 0]
         return own if self.task.kind == "regress" else own.round().long()
@@ -211,7 +213,7 @@ class Several:
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
         """The units of each task; targets begin with the number of the task."""
         units: list[list[Unit]] = [[] for _ in examples]
-        numbers = max(len(target_row(member)) for member in self.members)
+        numbers = max(member.numbers for member in self.members)
         for number, member in enumerate(self.members):
             where = places_of(examples, member.name)
             for unit in member.task.encode(member.own(examples), tokeniser, length):
@@ -353,11 +355,6 @@ def require_columns(wide: AnyWide | None, task: Task) -> None:
     own = {member.name: (member.first, member.outputs) for member in members_of(task)}
     if wide is not None and own != (wide.columns if isinstance(wide, WideParts) else {}):
         raise ValueError("the wide part does not have the tasks of the model")
-
-
-def target_row(member: Member) -> range:
-    """As many numbers as a place has targets in a task."""
-    return range(member.outputs if member.task.kind == "multilabel" else 1)
 
 
 def places_of(examples: Sequence[Example], name: str) -> list[int]:
