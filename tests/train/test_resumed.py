@@ -159,7 +159,7 @@ def test_with_a_wide_part_a_higher_score_counts_only_with_a_loss_that_is_surely_
         Judgement(0.4, 1.0, True),
         Judgement(0.6, 1.0, True),
     ]
-    stage.evaluate = lambda: verdicts.pop(0)
+    stage.evaluate = lambda model: verdicts.pop(0)
     assert [stage.judge(step) for step in range(4)] == [0.5, 0.8, 0.4, 0.6]
     assert (stage.best_step, stage.best_score) == (
         3,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
@@ -16,6 +16,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.init.first_weights import Counted, count
+from tasklm.train.stage2 import TaskLosses
 
 
 @dataclass
@@ -37,6 +38,8 @@ class TrainingContext:
     # of stage 2, where teachers label selected text too; None: the training examples
     lessons: EncodedExamples | None = None
     lessons_key: str = ""
+    # what the last seed of stage 2 compiled, for the next
+    losses: TaskLosses | None = field(default=None, init=False)
 
     @property
     def stage2_examples(self) -> EncodedExamples:

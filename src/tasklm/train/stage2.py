@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +46,73 @@ class Teaching:
 
 
 @dataclass(eq=False)
-class FinetuneStage:
-    """Trains on the task's batches and scores dev after every epoch."""
+class TaskLosses:
+    """The losses of a model on batches of its task. A compiled pass belongs to one module, so that
+    seeds that follow one another take turns with it instead of compiling it again.
+    """
 
     module: TaskModel
     task: Task
+    taught: bool  # whether teachers add a loss
+    graphs: bool  # whether launches are recorded and replayed
+
+    _compiled: Callable[[TokenBatch], dict[str, Tensor]] | None = field(default=None, init=False)
+
+    def on(self, machine: Machine) -> Callable[[TokenBatch], dict[str, Tensor]]:
+        """What computes the losses on a machine, always the same."""
+        if self._compiled is None:
+            self._compiled = machine.compiled(self._sums, self.graphs)
+        return self._compiled
+
+    def _sums(self, batch: TokenBatch) -> dict[str, Tensor]:
+        assert batch.targets is not None
+        outputs = self.module(batch)
+        losses = {"task": self.task.loss(outputs, batch.targets)}
+        if self.taught:
+            assert batch.taught is not None
+            losses["teacher"] = self.task.taught_loss(outputs, batch.taught, batch.targets)
+        return losses
+
+    def fits(self, other: TaskLosses) -> bool:
+        """Whether the same compiled pass computes both."""
+        return (
+            self.task is other.task
+            and (self.taught, self.graphs) == (other.taught, other.graphs)
+            and self.module.encoder.shape == other.module.encoder.shape
+            and (self.module.wide_scale is None) == (other.module.wide_scale is None)
+        )
+
+
+@dataclass(eq=False)
+class FinetuneStage:
+    """Trains on the task's batches and scores dev after every epoch."""
+
+    losses: TaskLosses
     stream: ExampleStream
-    evaluate: Callable[[], Judgement]
+    evaluate: Callable[[TaskModel], Judgement]
     best_path: Path | None  # where the best weights are kept
     machine: Machine
     cost: EncoderCost
     accumulate: int = 1
-    graphs: bool = False  # whether launches are recorded and replayed
     teaching: Teaching | None = None  # None: labels alone
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
+
+    @property
+    def module(self) -> TaskModel:
+        """The model that is trained."""
+        return self.losses.module
+
+    def go_on_with(self, earlier: TaskLosses | None) -> TaskLosses:
+        """Puts the weights into the module of an earlier seed if a pass was compiled for it; the
+        losses to hand on to the next seed.
+        """
+        if earlier is not None and self.machine.compiles and earlier.fits(self.losses):
+            earlier.module.load_state_dict(self.module.state_dict())
+            earlier.module.zero_grad()
+            self.losses = earlier
+        return self.losses
 
     def prepare(self, step: int) -> Step:
         """The one batch of a step."""
@@ -72,7 +122,7 @@ class FinetuneStage:
         return Step(
             batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
             compute=self._compute,
-            targets=dict.fromkeys(weights, self.task.count(batch.targets)),
+            targets=dict.fromkeys(weights, self.losses.task.count(batch.targets)),
             weights=weights,
             tokens=batch.ids.numel(),
             flops=task_flops(self.cost, self.module.head, batch),
@@ -80,21 +130,8 @@ class FinetuneStage:
         )
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
-        losses: dict[str, Tensor] = self._losses(batch.task)
-        return losses
-
-    @functools.cached_property
-    def _losses(self) -> Any:
-        return self.machine.compiled(self._task_losses, self.graphs)
-
-    def _task_losses(self, batch: TokenBatch) -> dict[str, Tensor]:
-        assert batch.targets is not None
-        outputs = self.module(batch)
-        losses = {"task": self.task.loss(outputs, batch.targets)}
-        if self.teaching is not None:
-            assert batch.taught is not None
-            losses["teacher"] = self.task.taught_loss(outputs, batch.taught, batch.targets)
-        return losses
+        assert batch.task is not None
+        return self.losses.on(self.machine)(batch.task)
 
     def phase_end(self, steps: int) -> int:
         """The last step: there is only one phase."""
@@ -120,7 +157,7 @@ class FinetuneStage:
             0.0, 0.0, False
         )  # in the other processes: the sum is that of the first
         if ranks.first:
-            judgement = self.evaluate()
+            judgement = self.evaluate(self.module)
         numbers = torch.tensor(astuple(judgement), device=self.machine.device, dtype=torch.float64)
         score, share, gains = ranks.sum(numbers).tolist()
         if score > self.best_score and (gains or not step):

@@ -146,6 +146,7 @@ def run_stage2(
     stage = finetune_stage(
         context, settings, seed_of_draws, plan.metric, folder / BEST, plan.epochs
     )
+    context.losses = stage.go_on_with(context.losses)
     weights = load_weights(seed.training / "model.safetensors")
     stage.module.encoder.load_state_dict(under("encoder.", weights))
     peak = settings.learning_rate or stage2_rate(context.shape.width)

@@ -30,7 +30,7 @@ from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
 from tasklm.train.shares import best_share
 from tasklm.train.stage1 import JointModel, JointStage
-from tasklm.train.stage2 import FinetuneStage, Judgement, Teaching
+from tasklm.train.stage2 import FinetuneStage, Judgement, TaskLosses, Teaching
 from tasklm.train.start import starting_weights
 from tasklm.train.steps import step_seed
 
@@ -158,16 +158,15 @@ def finetune_stage(
     teaching = None
     if context.taught:
         teaching = Teaching(epochs * len(stream), context.labels_weight)
+    graphs = accumulate == 1 and _is_small(cost, batch, context.length)
     return FinetuneStage(
-        module=model,
-        task=context.task,
+        losses=TaskLosses(model, context.task, context.taught, graphs),
         stream=stream,
-        evaluate=functools.partial(_judgement_of, model, context, metric),
+        evaluate=functools.partial(_judgement_of, context=context, metric=metric),
         best_path=best,
         machine=context.machine,
         cost=cost,
         accumulate=accumulate,
-        graphs=accumulate == 1 and _is_small(cost, batch, context.length),
         teaching=teaching,
     )
 
