@@ -15,7 +15,6 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from tasklm.cli import serve
-from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
 from tasklm.serve.columns import columns_for
@@ -179,14 +178,21 @@ def test_without_explanations_each_task_says_so(predictor: Predictor) -> None:
         assert client.get("/task").json()["tasks"]["tag"]["explains"] is False
 
 
-def test_several_tasks_are_served_by_pytorch_and_the_reason_is_told(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_several_tasks_are_served_by_onnxruntime_with_the_same_answers(
+    run: Path, client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_onnx()
     monkeypatch.setattr("tasklm.serve.engines._against_onnx", lambda: "")
     columns = serve._columns(run / "model")
     assert isinstance(columns, dict) and set(columns) == set(KINDS)
     opened = open_engine(run / "model", "auto", 1, columns, tmp_path)
-    assert opened.name == "torch" and "a file has one task" in opened.why
-    with pytest.raises(RecipeError, match="name it with --task: classify, multilabel"):
-        open_engine(run / "model", "onnx", 1, columns, tmp_path / "other")
+    assert opened.name == "onnx" and opened.why == "onnxruntime is installed"
+    row = {"sentence1": ASKED, "sentence2": "music", "more": ASKED * 3}
+    with TestClient(create_app(opened.predictor, None, Settings(window=0.0))) as other:
+        for path in ("/predict/all", *(f"/predict/{kind}" for kind in KINDS)):
+            ours, theirs = (one.post(path, json={"inputs": TEXTS}) for one in (client, other))
+            assert theirs.json() == rounded(ours.json())
+        ours, theirs = (
+            one.post("/predict/regress", json={"inputs": [row]}) for one in (client, other)
+        )
+        assert theirs.json() == rounded(ours.json())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from torch import nn
 
@@ -45,8 +46,10 @@ def head_of(head: nn.Module, member: Member) -> TokenHead:
     return own.train(head.training)
 
 
-def _model_of(model: nn.Module, member: Member, wide: bool) -> TaskModel:
-    assert isinstance(model, TaskModel)
+def _model_of(model: Any, member: Member, wide: bool) -> nn.Module:
+    if not isinstance(model, TaskModel):  # an ONNX file
+        part: nn.Module = model.alone(member.name, wide)
+        return part
     own = TaskModel(model.encoder, head_of(model.head, member), wide)
     if wide:
         own.wide_scale = model.wide_scale
