@@ -11,8 +11,9 @@ from tasklm.evaluate.task_tables import rows_by_task, score_of, split_of
 from tasklm.export.record import Exported
 from tasklm.export.source import Source
 from tasklm.recipe.schema import Recipe
+from tasklm.tasks.members import Member
 from tasklm.tasks.readers.several import named_path
-from tasklm.tasks.several import ALL, Member, members_of
+from tasklm.tasks.several import ALL, members_of
 
 LABELS_SHOWN = 50
 

@@ -18,7 +18,8 @@ from tasklm.export.source import Source
 from tasklm.models.task_model import TaskModel, answers_of
 from tasklm.tasks.base import score
 from tasklm.tasks.examples import Example
-from tasklm.tasks.several import members_of, places_of
+from tasklm.tasks.members import places_of
+from tasklm.tasks.several import members_of
 
 STEPS: dict[str, tuple[str, ...]] = {  # which weights have 8 bits → the operators that read them
     "fp32": (),

@@ -21,7 +21,7 @@ from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.export.source import Source
 from tasklm.storage.files import write_bytes
 from tasklm.tasks.base import Task
-from tasklm.tasks.several import members_of
+from tasklm.tasks.several import members_of, turns_of
 from tasklm.tokens.batches import TokenBatch
 
 OPSET = 20  # the first with Gelu; onnxruntime reads it since 1.17
@@ -106,6 +106,10 @@ class Graph(nn.Module):
 def check_onnx(source: Source) -> None:
     """Raises RecipeError if the kind's answers do not follow from the logits of single tokens."""
     members = members_of(source.task)
+    if turns := turns_of(source.task):
+        alone = ", ".join(turn.names[0] for turn in turns if not turn.mixed)
+        problem = f"--to onnx: a file has tasks that share a head, not {alone}"
+        raise RecipeError([f"{problem}. --task NAME exports one of the tasks."])
     for member in members:
         if member.name in INPUTS:
             problem = f"--to onnx: a task cannot be called {member.name}, as an input is"

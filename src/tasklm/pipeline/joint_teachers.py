@@ -25,9 +25,10 @@ from tasklm.storage.files import ARTEFACT, read_json
 from tasklm.storage.safe_reading import resolved_path
 from tasklm.tasks.base import Label, Task, Unit
 from tasklm.tasks.examples import Example
+from tasklm.tasks.members import Member, places_of
 from tasklm.tasks.readers.several import Source, named_path
 from tasklm.tasks.readers.splits import read_splits
-from tasklm.tasks.several import Member, members_of, places_of
+from tasklm.tasks.several import members_of
 from tasklm.tokens.examples import EncodedExamples
 
 Lessons = list[NDArray[np.float64]]  # of each example: (answers, outputs)

@@ -16,7 +16,8 @@ from tasklm.pipeline.opening import open_run
 from tasklm.storage.files import digest
 from tasklm.tasks.base import Label
 from tasklm.tasks.examples import Splits
-from tasklm.tasks.several import Member, members_of, places_of
+from tasklm.tasks.members import Member, places_of
+from tasklm.tasks.several import members_of
 from tasklm.train.stages import batch_of
 
 SINGLE = "single"  # the name of the comparison

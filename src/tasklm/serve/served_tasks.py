@@ -106,7 +106,9 @@ def served_tasks(predictor: Predictor, explainer: Explainer | None) -> list[Serv
     served = []
     for member in members:
         data = predictor.columns.get(member.name, predictor.data)
-        own = None if explainer is None else explainer.of(member.name)
+        own = None
+        if explainer is not None and member.task.together == 1:
+            own = explainer.of(member.name)
         served.append(ServedTask(member.name, member.task, data, own))
     return served
 
