@@ -113,7 +113,7 @@ def test_the_service_answers_for_each_and_explains_what_it_can(run: Path) -> Non
 
 
 def test_what_is_not_possible_is_refused_by_name(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"choice, span, crf cannot share it"):
+    with pytest.raises(RecipeError, match=r"cannot be taught: span: answers are token positions"):
         fit(student_of([str(run)], {}), tmp_path / "student", SILENT)
     need_onnx()
     words = ["export", str(run), "--to", "onnx", "--out", str(tmp_path / "onnx")]
@@ -122,6 +122,35 @@ def test_what_is_not_possible_is_refused_by_name(run: Path, tmp_path: Path) -> N
     for name in ("choice", "tag"):
         done = CliRunner().invoke(app, [*words[:-1], str(tmp_path / name), "--task", name])
         assert done.exit_code == 0, done.exception
+
+
+def test_models_of_single_tasks_teach_one_that_takes_turns(tmp_path: Path) -> None:
+    names = ("classify", "choice", "crf")
+    whole = recipe_of(tmp_path / "files", names)
+    runs, scores = {}, {}
+    for name in names:
+        source = tmp_path / "files" / "data" / {"crf": "crf.toml"}.get(name, name)
+        if name == "crf":
+            own = load(source, FAST)
+        else:
+            own = load(None, {**FAST, "data.train": str(source), "data.leaks": "keep"})
+        scores[name] = fit(own.changed(data={"leaks": "keep"}), tmp_path / name, SILENT)
+        runs[name] = str(tmp_path / name)
+    recipe = student_of(list(runs.values()), {"data.leaks": "keep"})
+    taught = fit(recipe, tmp_path / "student", SILENT)
+    assert taught is not None and whole.several.tasks
+    row = next(one for one in taught.rows if one.kind == "teacher")
+    for one in row.tasks:
+        own = scores[one.name]
+        assert own is not None and own.ours is not None and own.ours.dev is not None
+        assert one.dev is not None and one.dev.mean == pytest.approx(own.ours.dev.mean, abs=0.1)
+    losses = read_json(tmp_path / "student" / "stage2" / "seed-1" / "curve.json")
+    assert all("teacher" in point for point in losses if "task" in point)
+    again = fit(student_of([str(tmp_path / "student")], {}), tmp_path / "again", SILENT)
+    assert again is not None
+    teachers = next(one for one in again.rows if one.kind == "teacher")
+    assert taught.ours is not None and taught.ours.dev is not None and teachers.dev is not None
+    assert teachers.dev.mean == pytest.approx(taught.ours.dev.mean, abs=0.05)
 
 
 def command(recipe: Path, out: Path) -> list[str]:

@@ -25,11 +25,12 @@ from tasklm.models.task_model import (
     load_models,
     save_models,
 )
-from tasklm.tasks.base import TASKS, score
+from tasklm.tasks.base import TASKS, Task, score
 from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.members import places_of
 from tasklm.tasks.readers.several import JoinedTasks
-from tasklm.tasks.several import Several, turn_of
+from tasklm.tasks.several import Several, taught_width, turn_of
+from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.stage2 import TaskLosses
@@ -89,6 +90,47 @@ def test_units_are_those_of_each_task_by_itself(read: JoinedTasks, vocabulary: V
             assert (ours.tokens, ours.places) == (theirs.tokens, theirs.places)
             np.testing.assert_array_equal(ours.targets, theirs.targets)
             assert ours.example == where[theirs.example]
+
+
+def test_what_teachers_say_reaches_the_units_of_each_task(
+    read: JoinedTasks, vocabulary: Vocabulary
+) -> None:
+    """Answers in the order of the examples, of which each task has its own number and columns."""
+    train, draw = read.splits.train, np.random.default_rng(1)
+    names = ("classify", "tag", "choice", "crf", "marked")
+    tasks = {name: read.task.member(name).task for name in names}
+    several = Several(tasks, {name: task.metrics[0] for name, task in tasks.items()})
+    examples = [one for one in train if one.task in names]
+    width = taught_width(several)
+    rows: list[np.ndarray] = []
+    expected: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for example in examples:
+        count = {"tag": len(example.words), "crf": len(example.words), "choice": 3}
+        lesson = draw.random((count.get(example.task, 1), width)).astype(np.float32)
+        rows.append(lesson)
+        expected[example.task].append(lesson)
+    encoded = EncodedExamples.of(several, examples, vocabulary, 64, None, np.concatenate(rows))
+    assert isinstance(encoded, EncodedTurns)
+    for turn, part in zip(several.turns, encoded.parts, strict=True):
+        own: dict[str, list[np.ndarray]] = {name: [] for name in turn.names}
+        for unit in part.units:
+            assert unit.taught is not None
+            own[examples[unit.example].task].append(unit.taught)
+        for name in turn.names:
+            np.testing.assert_array_equal(
+                np.concatenate(own[name]), np.concatenate(expected[name])[:, : turn.outputs]
+            )
+        batch = part.padded(np.arange(3))
+        assert batch.taught is not None and batch.taught.shape[-1] == turn.outputs
+        outputs = torch.randn(1, requires_grad=True) + _outputs_for(turn.task, batch)
+        loss = turn.task.taught_loss(outputs, batch.taught, batch.targets)  # type: ignore[arg-type]
+        assert torch.isfinite(loss)
+
+
+def _outputs_for(task: Task, batch: TokenBatch) -> Tensor:
+    assert batch.places is not None
+    head = task.head(8, 0.0)
+    return torch.zeros_like(head(torch.zeros(*batch.places.shape, 8)))
 
 
 def test_every_group_comes_once_in_batches_of_one_turn(

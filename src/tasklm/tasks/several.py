@@ -80,14 +80,13 @@ class Several:
         first = 0
         for name, task in tasks.items():
             count, own = _outputs(task), (places or {}).get(name, 1.0)
-            self.members.append(Member(name, task, metrics[name], first, count, own))
+            column = first * bool(count)  # the first of its own head, where it takes turns
+            self.members.append(Member(name, task, metrics[name], column, count, own))
             first += count
         self.outputs = first
         self.turns = _turns(self.members)
-        self.untaught = ""
-        if self.turns:
-            alone = ", ".join(member.name for member in self.members if not member.shares)
-            self.untaught = f"teachers teach tasks that share a head, and {alone} cannot share it"
+        untaught = [member for member in self.members if member.task.untaught]
+        self.untaught = "; ".join(f"{one.name}: {one.task.untaught}" for one in untaught)
         self.pairs = any(member.task.pairs for member in self.members)
         self.cased = any(member.task.cased for member in self.members)
         self._numbers = {member.name: number for number, member in enumerate(self.members)}
@@ -327,6 +326,12 @@ def turn_of(task: Task, number: int) -> Task:
     return turns[number].task if turns else task
 
 
+def taught_width(task: Task) -> int:
+    """The columns of what teachers say of several tasks; a turn uses the first of them."""
+    assert isinstance(task, Several)
+    return max((turn.outputs for turn in task.turns), default=task.outputs)
+
+
 def _outputs(task: Task) -> int:
     """The columns of a task in a head that tasks share; 0 for one that cannot share it.
 
@@ -350,9 +355,13 @@ def _turns(members: Sequence[Member]) -> tuple[Turn, ...]:
         tasks = {member.name: member.task for member in sharing}
         metrics = {member.name: member.metric for member in sharing}
         places = {member.name: member.places for member in sharing}
-        turns.append(Turn(tuple(tasks), Several(tasks, metrics, places), True))
-    others = [member for member in members if not member.shares]
-    return (*turns, *(Turn((member.name,), member.task, False) for member in others))
+        mixed = Several(tasks, metrics, places)
+        turns.append(Turn(tuple(tasks), mixed, mixed.outputs, True))
+    for member in members:
+        if not member.shares:
+            outputs = max(1, len(member.task.labels))
+            turns.append(Turn((member.name,), member.task, outputs, False))
+    return tuple(turns)
 
 
 def require_columns(wide: AnyWide | None, task: Task) -> None:

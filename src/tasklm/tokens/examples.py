@@ -15,6 +15,7 @@ from tasklm.tasks.base import NONE, Task, Unit, split_by_unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.several import turns_of
+from tasklm.tasks.turns import share_taught
 from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
@@ -102,15 +103,19 @@ class EncodedExamples:
     ) -> EncodedExamples:
         """Examples as their task encodes them, with outputs of a wide part and teachers, if any.
 
-        Those of tasks that take turns have neither.
+        Those of tasks that take turns have no wide part.
         """
         if turns := turns_of(task):
-            assert wide is None and taught is None
-            parts = []
-            for turn in turns:
-                units = turn.encode(examples, vocabulary, length)
-                parts.append(cls(examples, units, vocabulary, length, turn.task.together))
-            return EncodedTurns(parts)
+            assert wide is None
+            encoded = [(turn, turn.encode(examples, vocabulary, length)) for turn in turns]
+            if taught is not None:
+                share_taught(encoded, len(examples), taught)
+            return EncodedTurns(
+                [
+                    cls(examples, units, vocabulary, length, turn.task.together)
+                    for turn, units in encoded
+                ]
+            )
         units = task.encode(examples, vocabulary, length)
         if wide is not None and units:
             units[0].share_out(units, wide)
