@@ -21,6 +21,7 @@ ANY_KIND = {
     "marks",
     "several",
     "members",
+    "turns",
     "readers.splits",
     "readers.several",
     "readers.formats",

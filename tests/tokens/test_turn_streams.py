@@ -95,6 +95,14 @@ def test_every_example_of_a_turn_comes_before_any_comes_again(encoded: EncodedTu
             assert len(set(drawn[turn][first : first + size])) == size
 
 
+def test_training_begins_with_a_batch_of_each_turn(encoded: EncodedTurns) -> None:
+    stream = stream_of(encoded)
+    assert sorted(stream.turns(0)[:3].tolist()) == [0, 1, 2]
+    for epoch in (0, 1):
+        counts = np.bincount(stream.turns(epoch), minlength=3)
+        assert counts.tolist() == stream.counts
+
+
 def test_a_stream_goes_on_where_another_stopped(encoded: EncodedTurns) -> None:
     whole, first, second = (stream_of(encoded) for _ in range(3))
     every = [whole.next_groups() for _ in range(3 * len(whole))]

@@ -41,9 +41,16 @@ class TurnStream:
         return sum(self.counts)
 
     def turns(self, epoch: int) -> np.ndarray:
-        """The turns of an epoch's batches, in order."""
+        """The turns of an epoch's batches, in order.
+
+        Training begins with a batch of each turn, so that all that is compiled is compiled early.
+        """
         turns = np.repeat(np.arange(len(self.counts)), self.counts)
-        return np.asarray(turns[shuffled(len(turns), self.seed, epoch, 4)])
+        turns = turns[shuffled(len(turns), self.seed, epoch, 4)]
+        if epoch == 0:
+            firsts = np.sort(np.unique(turns, return_index=True)[1])
+            turns = np.concatenate([turns[firsts], np.delete(turns, firsts)])
+        return np.asarray(turns)
 
     def state(self) -> dict[str, Any]:
         """The position of the next batch."""

@@ -27,9 +27,12 @@ SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = 8192, 2048, 1024
 
 
 def seconds_per_step(
-    stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4
+    stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4, turns: int = 1
 ) -> float:
-    """The seconds of one step of a stage, which is used up by it: build another one to train."""
+    """The seconds of one step of a stage, which is used up by it: build another one to train.
+
+    `turns`: that tasks take, each of which is compiled before the clock.
+    """
     with machine.ranks.by_itself():
         steps = Loop(
             stage,
@@ -39,7 +42,7 @@ def seconds_per_step(
             None,
             machine,
         ).run()
-        for _ in range(WARM_COMPILED if machine.compiles else WARM):
+        for _ in range(turns * WARM_COMPILED if machine.compiles else WARM):
             next(steps)
         machine.synchronize()
         started, done = time.perf_counter(), 0
