@@ -51,9 +51,17 @@ def several_run(
     wide: bool = True,
     models: int = 1,
     embedding: int = 0,
+    names: Sequence[str] = (),
 ) -> Path:
-    """Writes a model of several tasks, called after their kinds, with the recipe of its run."""
+    """Writes a model of several tasks, called after their kinds, with the recipe of its run.
+
+    `names`: other names of the tasks.
+    """
     recipe, read = joined_tasks(folder / "data", kinds)
+    if names:
+        entries = zip(names, recipe.several.tasks, strict=True)
+        recipe = recipe.changed(several={"tasks": [f"{name}={path}" for name, path in entries]})
+        read = read_several(recipe)
     task, splits = read.task, read.splits
     torch.manual_seed(3)
     shape = replace(SHAPE, vocabulary=len(vocabulary), embedding=embedding)

@@ -187,7 +187,7 @@ def test_one_of_several_tasks_is_chosen(
             browser.open(address, width)
             browser.wait_for(lambda: browser.find("#tasks")[0].is_displayed(), "the choice")
             names = [one.text for one in browser.find("#tasks option")]
-            assert names == ["classify", "multilabel", "regress", "tag"]
+            assert names == ["classify", "multilabel", "regress", "tag", "all tasks"]
             assert browser.text("#about") == "kind classify, 2 labels"
             browser.find("#first")[0].send_keys("the cat likes music number 7 .")
             browser.find("#predict")[0].click()
@@ -199,7 +199,18 @@ def test_one_of_several_tasks_is_chosen(
             browser.wait_for(lambda: browser.find("#answer ul.words"), "the tags")
             assert browser.overflow() == []
             browser.screenshot(f"service-of-several-{width}")
-        assert any(one.endswith("/predict/tag") for one in browser.requests())
+            browser.find("#tasks option")[4].click()
+            browser.wait_for(lambda: "4 tasks" in browser.text("#about"), "all tasks")
+            browser.find("#predict")[0].click()
+            browser.wait_for(lambda: browser.find("#answer .of-task"), "their answers")
+            assert browser.find("#answer h3")[0].text == "classify"
+            assert len(browser.find("#answer .of-task")) == 4
+            assert browser.find("#answer ul.words") and browser.find("#answer dl.bars")
+            assert browser.overflow() == []
+            browser.screenshot(f"service-of-all-{width}")
+        asked_for = browser.requests()
+        assert any(one.endswith("/predict/tag") for one in asked_for)
+        assert any(one.endswith("/predict/all") for one in asked_for)
 
 
 def test_a_model_of_one_task_has_no_choice(browser: Browser, url: str) -> None:

@@ -115,6 +115,13 @@ def test_the_model_of_each_task_sees_its_own_examples_alone(many: Path) -> None:
         ours = read_json(many / "predictions" / "test-1.json")
         assert len(answers) == sum(answer["task"] == one.name for answer in ours)
         assert read_json(folder / "stage1" / "summary.json")["steps"] == 10
+        assert read_json(folder / "stage2" / "seed-1" / "summary.json")["epochs"] == 2
+
+
+def test_the_log_says_how_long_the_comparison_takes(many: Path) -> None:
+    log = (many / "log.txt").read_text(encoding="utf-8")
+    assert "training the ablation: a model for each task (about " in log
+    assert "beyond --minutes" not in log
 
 
 def test_the_saved_model_knows_its_tasks(many: Path) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tasklm.cli.app import app
 from tasklm.errors import RecipeError
 from tasklm.export.card import without_paths
-from tasklm.export.exporting import as_onnx, export, export_each
+from tasklm.export.exporting import export, export_each
 from tasklm.export.source import open_source
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
@@ -51,17 +51,6 @@ def test_an_onnx_export_of_a_task_answers_as_the_task(run: Path, tmp_path: Path,
     assert Predictor(folder, ONE).answers(TEXTS) == [rounded(answer) for answer in ours]
     with pytest.raises(RecipeError, match="one task"):
         Predictor(folder, ONE).of(kind)
-
-
-def test_without_a_name_each_task_has_a_folder(run: Path, tmp_path: Path) -> None:
-    need_onnx()
-    exports = export_each(run / "model", "onnx", tmp_path / "out")
-    assert [folder for _, folder in exports] == [tmp_path / "out" / kind for kind in KINDS]
-    for kind, (exported, folder) in zip(KINDS, exports, strict=True):
-        record = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-        assert record["task"]["kind"] == exported.task["kind"] == kind
-        assert exported.network is not None and exported.network["examples"] == 12
-        Predictor(folder, ONE)
 
 
 @pytest.mark.parametrize("encoder", ["bert", "albert", "modern"])
@@ -119,8 +108,6 @@ def test_names_are_checked(run: Path, vocabulary: Vocabulary, tmp_path: Path) ->
     saved(tmp_path / "one", vocabulary)
     with pytest.raises(RecipeError, match="the model has one task, of kind classify"):
         export(tmp_path / "one", "hf", tmp_path / "out", task="classify")
-    with pytest.raises(RecipeError, match="a file has one task; name it with --task"):
-        as_onnx(run / "model", tmp_path / "scratch")
 
 
 def test_the_command_line_names_the_task_and_says_what_was_written(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from tasklm.cli import serve
-from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
 from tasklm.serve.columns import columns_for
@@ -82,8 +82,58 @@ def test_an_address_without_a_task_tells_those_of_the_tasks(client: TestClient, 
     assert response.status_code == 404
     verb = "/" + path.split("/")[1]
     told = ", ".join(f"{verb}/{kind}" for kind in KINDS)
+    assert "/predict/all" in response.json()["detail"]
     assert told in response.json()["detail"] and "several tasks" in response.json()["detail"]
     assert client.get(path).status_code == 405
+
+
+def test_every_task_answers_at_one_address_as_it_does_at_its_own(client: TestClient) -> None:
+    response = client.post("/predict/all", json={"inputs": TEXTS})
+    assert response.status_code == 200, response.text
+    answers = response.json()["answers"]
+    for kind in KINDS:
+        own = client.post(f"/predict/{kind}", json={"inputs": TEXTS}).json()["answers"]
+        assert [answer["tasks"][kind] for answer in answers] == rounded(own)
+
+
+def test_the_encoder_reads_an_input_of_all_tasks_once(
+    client: TestClient, predictor: Predictor
+) -> None:
+    rows: list[int] = []
+    watched = predictor.model.encoder.register_forward_pre_hook(
+        lambda _, given: rows.append(len(given[0].ids))
+    )
+    answers = client.post("/predict/all", json={"inputs": TEXTS[:3]}).json()["answers"]
+    watched.remove()
+    assert sum(rows) == 3 and all(set(answer["tasks"]) == set(KINDS) for answer in answers)
+
+
+def test_the_tasks_that_take_an_input_answer_it(client: TestClient) -> None:
+    row = {"sentence1": ASKED, "sentence2": "music"}
+    pair, columns = client.post("/predict/all", json={"inputs": [["a", "b"], row]}).json()[
+        "answers"
+    ]
+    assert set(pair["tasks"]) == {"classify", "multilabel", "regress"}
+    assert "regress" in columns["tasks"]
+    for wrong in ({"nothing": 1}, 7, ["a", "b", "c"]):
+        refused = client.post("/predict/all", json={"inputs": [ASKED, wrong]})
+        assert refused.status_code == 422 and "inputs[1]" in refused.json()["detail"]
+    assert client.post("/predict/all", json={"inputs": []}).json() == {"answers": []}
+    assert client.post("/explain/all", json={"input": ASKED}).status_code == 404
+
+
+def test_requests_of_one_task_and_of_all_share_batches(predictor: Predictor) -> None:
+    with TestClient(create_app(predictor, None, Settings(window=0.2))) as client:
+        with ThreadPoolExecutor(3) as pool:
+            asked_for = ["/predict/all", "/predict/tag", "/predict/regress"]
+            responses = list(
+                pool.map(lambda path: client.post(path, json={"inputs": TEXTS[:2]}), asked_for)
+            )
+        every, tag, regress = (response.json()["answers"] for response in responses)
+        assert [one["tasks"]["tag"] for one in every] == rounded(tag)
+        assert [one["tasks"]["regress"] for one in every] == rounded(regress)
+        assert "tasklm_batch_inputs_count 1.0" in client.get("/metrics").text
+        assert 'path="/predict/all"' in client.get("/metrics").text
 
 
 def test_the_tasks_are_described_each(client: TestClient) -> None:
@@ -98,11 +148,13 @@ def test_the_document_and_the_metrics_name_the_addresses(client: TestClient) -> 
     client.post("/predict/tag", json={"inputs": ["music"]})
     document = client.get("/openapi.json").json()
     paths = {path for path in document["paths"] if path.startswith(("/predict", "/explain"))}
-    assert paths == {f"{verb}/{kind}" for verb in ("/predict", "/explain") for kind in KINDS}
+    own = {f"{verb}/{kind}" for verb in ("/predict", "/explain") for kind in KINDS}
+    assert paths == {*own, "/predict/all"}
     operations = [one["post"] for path, one in document["paths"].items() if path in paths]
     assert len({one["operationId"] for one in operations}) == len(paths)
     assert {"Predict: tag", "Explain: tag"} <= {one["summary"] for one in operations}
-    items = operations[-2]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    (tag,) = [one for one in operations if one["summary"] == "Predict: tag"]
+    items = tag["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert "array" not in {one["type"] for one in items["inputs"]["items"]["anyOf"]}  # tag
     assert 'path="/predict/tag"' in client.get("/metrics").text
 
@@ -126,14 +178,21 @@ def test_without_explanations_each_task_says_so(predictor: Predictor) -> None:
         assert client.get("/task").json()["tasks"]["tag"]["explains"] is False
 
 
-def test_several_tasks_are_served_by_pytorch_and_the_reason_is_told(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_several_tasks_are_served_by_onnxruntime_with_the_same_answers(
+    run: Path, client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_onnx()
     monkeypatch.setattr("tasklm.serve.engines._against_onnx", lambda: "")
     columns = serve._columns(run / "model")
     assert isinstance(columns, dict) and set(columns) == set(KINDS)
     opened = open_engine(run / "model", "auto", 1, columns, tmp_path)
-    assert opened.name == "torch" and "a file has one task" in opened.why
-    with pytest.raises(RecipeError, match="name it with --task: classify, multilabel"):
-        open_engine(run / "model", "onnx", 1, columns, tmp_path / "other")
+    assert opened.name == "onnx" and opened.why == "onnxruntime is installed"
+    row = {"sentence1": ASKED, "sentence2": "music", "more": ASKED * 3}
+    with TestClient(create_app(opened.predictor, None, Settings(window=0.0))) as other:
+        for path in ("/predict/all", *(f"/predict/{kind}" for kind in KINDS)):
+            ours, theirs = (one.post(path, json={"inputs": TEXTS}) for one in (client, other))
+            assert theirs.json() == rounded(ours.json())
+        ours, theirs = (
+            one.post("/predict/regress", json={"inputs": [row]}) for one in (client, other)
+        )
+        assert theirs.json() == rounded(ours.json())

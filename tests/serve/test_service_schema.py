@@ -109,7 +109,12 @@ def test_each_of_several_tasks_answers_as_the_document_says(
     tmp_path: Path, vocabulary: Vocabulary
 ) -> None:
     document = document_of(several_run(tmp_path, vocabulary))
-    for path, examples in (("/predict/regress", 40), ("/predict/tag", 40), ("/explain/tag", 8)):
+    for path, examples in (
+        ("/predict/regress", 40),
+        ("/predict/tag", 40),
+        ("/predict/all", 40),
+        ("/explain/tag", 8),
+    ):
         positive = statuses_of(document, path, GenerationMode.POSITIVE, examples)
         assert positive <= {200, 422} and 200 in positive
         assert statuses_of(document, path, GenerationMode.NEGATIVE, examples) <= {400, 415, 422}

@@ -19,9 +19,10 @@ from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Task, Unit
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.members import alone, joined
 from tasklm.tasks.multilabel import Multilabel
 from tasklm.tasks.regress import Regress
-from tasklm.tasks.several import Several, alone, joined, members_of, require_sharing
+from tasklm.tasks.several import Several, members_of
 from tasklm.tasks.tag import Tag
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
@@ -285,8 +286,6 @@ def changed(path: Sequence[Any], value: Any) -> dict[str, Any]:
         (["tasks", 0, "task", "kind"], "../x"),
         (["tasks", 0, "task", "labels"], []),
         (["tasks", 0, "task", "labels"], ["a", "a"]),
-        (["tasks", 0, "task", "marks"], ["<<"]),
-        (["tasks", 3, "task", "crf"], True),
     ],
 )
 def test_hostile_descriptions_are_refused(path: list[Any], value: Any) -> None:
@@ -295,20 +294,21 @@ def test_hostile_descriptions_are_refused(path: list[Any], value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "problem"),
+    "task",
     [
-        (TASKS.get("span").from_examples([Example(("q", "a"), [("a", 0)])], Kind()), "kind span"),
-        (Classify(CLASSES, ["<<"]), "kind.marks"),
-        (Tag(["O", "B-x"], "BIO", crf=True), "kind.crf"),
+        TASKS.get("span").from_examples([Example(("q", "a"), [("a", 0)])], Kind()),
+        Classify(CLASSES, ["<<"]),
+        Tag(["O", "B-x"], "BIO", crf=True),
     ],
+    ids=["span", "marks", "crf"],
 )
-def test_what_cannot_share_a_head_is_refused_with_the_way_out(task: Task, problem: str) -> None:
-    with pytest.raises(RecipeError, match=rf"several\.tasks: odd: .*{problem}.*by itself"):
-        require_sharing("odd", task)
-    with pytest.raises(RecipeError, match="odd"):
-        Several({"nli": Classify(CLASSES), "odd": task}, {"nli": "accuracy", "odd": "f1"})
-    for name, good in own_tasks().items():
-        require_sharing(name, good)
+def test_what_cannot_share_a_head_takes_turns(task: Task) -> None:
+    tasks = {"nli": Classify(CLASSES), "odd": task, "topics": Classify(CLASSES)}
+    joined_task = Several(tasks, dict.fromkeys(tasks, "accuracy"))
+    assert [turn.names for turn in joined_task.turns] == [("nli", "topics"), ("odd",)]
+    reason = f"odd: {task.untaught}" if task.untaught else ""
+    assert joined_task.untaught == reason and joined_task.fit_wide([], [], "mean") is None
+    assert Several(own_tasks(), dict.fromkeys(own_tasks(), "accuracy")).turns == ()
 
 
 def test_names_are_asked_for(several: Several, tmp_path: Any) -> None:

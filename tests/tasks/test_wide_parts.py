@@ -16,7 +16,8 @@ from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_parts import WideParts, read_wide
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.several import LINEAR, SIMPLEST, Several, alone, joined
+from tasklm.tasks.members import alone, joined
+from tasklm.tasks.several import LINEAR, SIMPLEST, Several
 from tasklm.tokens.tokenizer import Vocabulary
 
 KINDS = ("classify", "multilabel", "regress", "tag")

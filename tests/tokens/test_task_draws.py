@@ -9,7 +9,8 @@ import pytest
 
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
-from tasklm.tasks.several import Several, joined
+from tasklm.tasks.members import joined
+from tasklm.tasks.several import Several
 from tasklm.tasks.tag import Tag
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples

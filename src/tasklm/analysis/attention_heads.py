@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,9 @@ def _first(examples: EncodedExamples, heads: int) -> EncodedExamples:
     """The first units, in whole groups, as separate examples, without those that are too long."""
     count = max(1, MOST_TEXTS // examples.together) * examples.together
     units = [
-        unit for unit in examples.units[:count] if _weights(len(unit.tokens), heads) <= MOST_WEIGHTS
+        replace(unit, targets=None)  # which tasks that take turns have each in their own form
+        for unit in examples.units[:count]
+        if _weights(len(unit.tokens), heads) <= MOST_WEIGHTS
     ]
     return EncodedExamples(examples.examples, units, examples.vocabulary, examples.length)
 

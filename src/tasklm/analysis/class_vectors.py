@@ -70,7 +70,7 @@ def vectors_of(
     was_training = encoder.training
     encoder.eval()
     with torch.inference_mode(), machine.arithmetic():
-        for groups, rows in examples.in_order(max(1, BATCH // examples.together)):
+        for groups, rows in examples.in_order(BATCH):
             batch = rows.to(machine.device)
             assert batch.places is not None
             states = encoder(batch, batch.flat_places()).unflatten(0, batch.places.shape)

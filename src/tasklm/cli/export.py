@@ -26,7 +26,12 @@ def export(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="Which of a model's several tasks; by default each, in OUT/NAME/."),
+        typer.Option(
+            help=(
+                "Which of a model's several tasks; by default all: in one ONNX file, or for "
+                "transformers each in OUT/NAME/."
+            )
+        ),
     ] = None,
     max_mb: Annotated[
         float | None,
@@ -84,6 +89,9 @@ def _lines(exported: Exported, folder: Path) -> list[str]:
         lines.append(
             f"{examples}: {before:.2f} in fp32, {after:.2f} exported, a loss of {loss:.2f}"
         )
+        for name, one in exported.dev.get("tasks", {}).items():
+            before, after = 100 * one["model"], 100 * one["exported"]
+            lines.append(f"  {name}, {one['metric']}: {before:.2f} → {after:.2f}")
     elif exported.weights != "fp32":
         lines.append(
             "the change in score was not measured: a model alone has no dev examples; give the "

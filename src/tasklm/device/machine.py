@@ -20,6 +20,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Hardware
 from tasklm.tokens.batches import TokenBatch
 
+MOST_SHAPES = 64  # that a function is compiled for: of tasks that take turns, each has some
 MOST_REASON = 200  # characters of PyTorch's objection to a device
 # what its builds raise then
 UNUSABLE = (RuntimeError, AssertionError, AttributeError, ValueError, ImportError)
@@ -56,6 +57,7 @@ class Machine:
         """
         if not self.compiles:
             return function
+        torch.compiler.config.recompile_limit = MOST_SHAPES
         mode = "reduce-overhead" if graphs and self.device.type == "cuda" else None
         return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
 

@@ -30,7 +30,8 @@ from tasklm.evaluate.intervals import (
 from tasklm.recipe.toml import recipe_key
 from tasklm.run_folder import RECIPE, SCORES
 from tasklm.tasks.base import Floats, Metric, Task
-from tasklm.tasks.several import Member, members_of
+from tasklm.tasks.members import Member
+from tasklm.tasks.several import members_of
 
 # ensemble: ours, all seeds together; teacher: a model that taught ours
 Kind = Literal["ours", "ensemble", "ablation", "baseline", "teacher"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,15 @@ from typing import Any
 
 from tasklm.console.markdown import code, plain
 from tasklm.evaluate.scores import Row, Scores, interval_text, metric_name, over_seeds, spread_text
+from tasklm.export.card_of_several import (
+    command_text,
+    labels_text,
+    outputs_text,
+    pipelines,
+    task_files,
+    task_losses,
+    task_scores,
+)
 from tasklm.export.model_sizes import STEPS
 from tasklm.export.onnx_runtime import SWITCH
 from tasklm.export.record import Exported
@@ -18,8 +28,8 @@ from tasklm.recipe.toml import PATH_KEYS, dump, with_path
 from tasklm.storage.files import write_text
 from tasklm.tasks.base import Elsewhere
 from tasklm.tasks.readers.several import named_path
+from tasklm.tasks.several import members_of
 
-LABELS_SHOWN = 50
 PLACE = """def place(mark, row, *texts):
     \"""The column where a marker begins; 0, the first token's, if no text has it.\"""
     for number, text in enumerate(texts):
@@ -72,25 +82,32 @@ def _front(source: Source, exported: Exported) -> str:
         "license:  # yours to choose; the licence of the training data may apply",
         f"library_name: {library}",
     ]
-    lines += [f"pipeline_tag: {_there(source).pipeline}", "tags:", "- tasklm"]
+    if members_of(source.task):
+        lines += pipelines(source)
+    else:
+        lines.append(f"pipeline_tag: {_there(source).pipeline}")
+    lines += ["tags:", "- tasklm"]
     return "\n".join(["---", *lines, "---"])
 
 
 def _what(source: Source, exported: Exported) -> str:
     """The model's inputs and outputs."""
-    shape, kind = source.shape, source.task.kind
+    shape, members = source.shape, members_of(source.task)
+    what = f"one task (`{source.task.kind}`)"
+    if members:
+        what = f"{len(members)} tasks, which share one encoder"
     layers = f"{shape.layers} layers, width {shape.width}"
     tokens = f"{shape.vocabulary:,} tokens, at most {source.length} tokens per text"
     weights = f"{exported.weights}, {exported.megabytes:.2f} MB"
-    lines = [f"A small model for one task (`{kind}`), trained by tasklm {exported.tasklm}."]
+    lines = [f"A small model for {what}, trained by tasklm {exported.tasklm}."]
     lines.append(f"Encoder `{source.encoder}`: {layers}, {tokens}. Weights: {weights}.")
-    labels = source.task.labels
-    if labels:
-        names = ", ".join(code(label) for label in labels[:LABELS_SHOWN])
-        if len(labels) > LABELS_SHOWN:
-            names += " …"
+    if source.task.labels:
+        names = labels_text(source.task.labels)
         lines.append(f"Labels, in the order of the logits: {names}.")
-    lines.append(_there(source).meaning)
+    if members:
+        lines += [outputs_text(source), ""]
+    else:
+        lines.append(_there(source).meaning)
     if source.others:
         others = ", ".join(map(code, source.others))
         lines.append(
@@ -113,13 +130,21 @@ def _without_wide(exported: Exported) -> str:
         lines.append(
             f"On {cost['examples']:,} dev examples, {plain(metric_name(cost['metric']))}: {scores}"
         )
-    return ". ".join(lines) + "."
+    without = ". ".join(lines) + "."
+    if exported.network is not None:
+        without += f" {task_losses(exported.network)}"
+    return without.rstrip()
 
 
 def _there(source: Source) -> Elsewhere:
     there = source.task.elsewhere
     assert there is not None  # others are not exported
     return there
+
+
+def _marks(source: Source) -> tuple[str, ...]:
+    """The markers that the head reads; those of several tasks are not exported together."""
+    return () if members_of(source.task) else _there(source).marks
 
 
 def _loading(source: Source, exported: Exported) -> str:
@@ -132,8 +157,10 @@ def _loading(source: Source, exported: Exported) -> str:
         lines = _onnx_code(source, exported)
         pairs = '# pairs of texts: tokenizer.encode_batch([("one text", "the other")])'
         by_command = 'Or, from a text to its answer: `tasklm predict FOLDER "a text"`.'
+        if members_of(source.task):
+            by_command = command_text(exported)
         further = [*_places(source), by_command]
-    if _there(source).marks:
+    if _marks(source):
         pairs += ', place(mark, row, "one text", "the other")'
     if source.task.pairs:
         lines.append(pairs)
@@ -158,7 +185,7 @@ def _transformers_code(source: Source, exported: Exported) -> list[str]:
 
 def _onnx_code(source: Source, exported: Exported) -> list[str]:
     """Lines of Python from texts to logits, which find markers like `tasks.marks`."""
-    marks = list(_there(source).marks)
+    marks = list(_marks(source))
     lines = [
         "import os",
         "",
@@ -189,12 +216,17 @@ def _onnx_code(source: Source, exported: Exported) -> list[str]:
         of_row = f"[0, *(place(mark, row, text) for mark in {marks})]"
         lines += [f"places = [{of_row} for row, text in zip(rows, texts)]"]
         arrays += ['"places": np.array(places)']
-    return [*lines, f'logits = session.run(["logits"], {{{", ".join(arrays)}}})[0]']
+    given = f"{{{', '.join(arrays)}}}"
+    if not members_of(source.task):
+        return [*lines, f'logits = session.run(["logits"], {given})[0]']
+    names = f"names = {json.dumps(exported.outputs, ensure_ascii=False)}"
+    run = f"logits = dict(zip(names, session.run(names, {given})))  # by the name of the task"
+    return [*lines, names, run]
 
 
 def _places(source: Source) -> list[str]:
     """The description of the input `places`, if the model has it."""
-    marks = _there(source).marks
+    marks = _marks(source)
     if not marks:
         return []
     what = f"`places` (rows, {1 + len(marks)}): the columns that the head reads"
@@ -214,7 +246,8 @@ def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
     if scores is not None:
         counts = scores.data
     lines = _task_files(source, recipe)
-    together = f" of all {1 + len(source.others)} tasks" if source.others else ""
+    tasks = len(recipe.several.tasks)
+    together = f" of all {tasks} tasks" if tasks else ""
     for split in ("train", "dev", "test"):
         name, count = getattr(recipe.data, split), counts.get(split)
         if together and count:
@@ -232,7 +265,7 @@ def _data(source: Source, recipe: Recipe | None, scores: Scores | None) -> str:
 def _task_files(source: Source, recipe: Recipe) -> list[str]:
     """Where the examples of one of several tasks come from, and the tasks beside it."""
     if not source.own_name:
-        return []
+        return task_files(source, recipe)
     entries = dict(map(named_path, recipe.several.tasks))
     path = entries.get(source.own_name)
     place = "" if path is None else f" from {code(path.name)}"
@@ -279,7 +312,8 @@ def _scores(source: Source, scores: Scores | None) -> str:
     rows = ["| model | dev | test |", "|---|---|---|", *(_row(row) for row in scores.rows)]
     seed = f"the seed that was best on dev ({100 * source.dev_score:.1f})"
     best = f"The exported weights come from {seed}."
-    return "\n\n".join([title, "\n".join(rows), plain(scores.verdict), best])
+    parts = [title, "\n".join(rows), task_scores(scores), plain(scores.verdict), best]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _scores_of_one(source: Source, scores: Scores | None) -> str:
@@ -316,15 +350,18 @@ def _exported_scores(exported: Exported) -> str:
         what = f"{metric_name(dev['metric'])} × 100 on {dev['examples']:,} dev examples"
         both = f"{100 * dev['model']:.2f} in fp32, {100 * dev['exported']:.2f} with these weights"
         lines.append(f"{what}: {both}, a loss of {100 * dev['loss']:.2f}.")
+        lines.append(task_losses(dev))
     elif exported.weights != "fp32":
         cost = "The effect of 8-bit weights on the score was **not measured**"
         lines.append(f"{cost}: the model was exported without its run folder.")
-    return " ".join(lines)
+    return " ".join(line for line in lines if line)
 
 
 def _limits(source: Source, exported: Exported) -> str:
     tested = "Scores apply to texts like those it was tested on"
     trained = "It was trained only for this task."
+    if members_of(source.task):
+        trained = "It was trained only for these tasks."
     if source.others:
         trained = "It answers only for this task, not for those that it was trained with."
     lines = [

@@ -12,7 +12,7 @@ from tasklm.errors import RecipeError
 from tasklm.export.card import write_card
 from tasklm.export.model_sizes import MEGABYTE, STEPS, DevScores, fitting
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
-from tasklm.export.onnx_model import GRAPH, RECORD
+from tasklm.export.onnx_model import GRAPH, LOGITS, RECORD, outputs_of
 from tasklm.export.record import Exported
 from tasklm.export.source import Source, new_folder, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
@@ -39,11 +39,11 @@ def export(
 ) -> tuple[Exported, Path]:
     """Writes the model of a run or folder for other programs; returns what, and where.
 
-    `task`: which of its several tasks.
+    `task`: which of its several tasks; an ONNX file may have all of them.
     """
     require_format(to)
     source = open_source(where)
-    if task or members_of(source.task):
+    if task or (members_of(source.task) and to == "hf"):
         source = source.of(task)
     target = out or default_folder(where, to, task)
     with new_folder(target) as folder:
@@ -54,11 +54,11 @@ def export(
 def export_each(
     where: Path, to: str, out: Path | None = None, max_mb: float | None = None
 ) -> list[tuple[Exported, Path]]:
-    """Writes each of the model's tasks as `export` does, several into folders by their names."""
+    """Writes all of the model's tasks: an ONNX file, or a folder for transformers by each name."""
     require_format(to)
     source = open_source(where)
     members = members_of(source.task)
-    if not members:
+    if not members or to != "hf":
         return [export(where, to, out, max_mb)]
     target = out or default_folder(where, to)
     exports = []
@@ -120,6 +120,7 @@ def _facts(source: Source, to: str) -> dict[str, Any]:
         "encoder": source.encoder,
         "length": source.length,
         "columns": source.columns(),
+        "columns_by_task": source.columns_by_task(),
         "wide": source.wide,
     }
     if source.wide is not None and (dev := source.dev()):
@@ -136,9 +137,8 @@ def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exporte
     inputs = ["input_ids", "attention_mask"]
     if source.has_segments:
         inputs.append("token_type_ids")
-    return Exported(
-        **_facts(source, "hf"), weights="fp32", megabytes=size, loads_with=loads_with, inputs=inputs
-    )
+    about: dict[str, Any] = {"weights": "fp32", "megabytes": size, "loads_with": loads_with}
+    return Exported(**_facts(source, "hf"), **about, inputs=inputs, outputs=[LOGITS])
 
 
 def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Exported:
@@ -156,6 +156,7 @@ def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Export
     if source.loaded.wide is not None:
         source.loaded.wide.save(folder / WIDE)
     about: dict[str, Any] = {
+        "outputs": [one.name for one in outputs_of(source.task)],
         "weights": sized.step,
         "megabytes": sized.megabytes,
         "max_difference": sized.apart,

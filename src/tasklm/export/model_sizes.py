@@ -13,11 +13,13 @@ from torch import nn
 from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError
 from tasklm.export.onnx_graph import difference, library, without_chatter
-from tasklm.export.onnx_model import OnnxModel
+from tasklm.export.onnx_model import OnnxModel, outputs_of
 from tasklm.export.source import Source
 from tasklm.models.task_model import TaskModel, answers_of
 from tasklm.tasks.base import score
 from tasklm.tasks.examples import Example
+from tasklm.tasks.members import places_of
+from tasklm.tasks.several import members_of
 
 STEPS: dict[str, tuple[str, ...]] = {  # which weights have 8 bits → the operators that read them
     "fp32": (),
@@ -118,15 +120,24 @@ class DevScores:
         self.name = source.metric
         self.ours = self._of(source.model)
 
-    def _of(self, model: nn.Module) -> float:
+    def _of(self, model: nn.Module) -> dict[str, float]:
+        """The score of a model, and those of each of several tasks by their names."""
         task = self.source.task
         answers = answers_of([model], task, self.encoded, self.machine)
         labels = [task.label_of(answer) for answer in answers]
-        return score(task.metric(self.name), self.gold, labels)
+        scores = {"": score(task.metric(self.name), self.gold, labels)}
+        for member in members_of(task):
+            places = places_of(self.encoded.examples, member.name)
+            if places:
+                gold = [self.gold[place][1] for place in places]
+                predicted = [labels[place][1] for place in places]
+                scores[member.name] = score(member.task.metric(member.metric), gold, predicted)
+        return scores
 
     def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:
         """The scores of the model and of an ONNX file, and the loss."""
-        return self._lost(OnnxModel(path, inputs, self.machine.threads, wide=self.source.wide))
+        outputs, threads = outputs_of(self.source.task), self.machine.threads
+        return self._lost(OnnxModel(path, inputs, threads, outputs, self.source.wide))
 
     def without_wide(self) -> dict[str, Any]:
         """The scores of the model and of its network alone, and the loss."""
@@ -134,10 +145,13 @@ class DevScores:
 
     def _lost(self, other: nn.Module) -> dict[str, Any]:
         theirs = self._of(other)
-        return {
-            "metric": self.name,
-            "examples": len(self.gold),
-            "model": self.ours,
-            "exported": theirs,
-            "loss": self.ours - theirs,
+        lost = {
+            name: {"model": ours, "exported": theirs[name], "loss": ours - theirs[name]}
+            for name, ours in self.ours.items()
         }
+        about: dict[str, Any] = {"metric": self.name, "examples": len(self.gold), **lost.pop("")}
+        metrics = {member.name: member.metric for member in members_of(self.source.task)}
+        if metrics:
+            tasks = {name: {"metric": metrics[name], **one} for name, one in lost.items()}
+            about["tasks"] = tasks
+        return about

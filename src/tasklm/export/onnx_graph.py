@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RecipeError, RunError
-from tasklm.export.onnx_model import session_of
+from tasklm.export.onnx_model import INPUTS, LOGITS, GraphOutput, outputs_of, session_of
 from tasklm.export.onnx_runtime import load_onnxruntime
 from tasklm.export.source import Source
 from tasklm.storage.files import write_bytes
-from tasklm.tasks.several import members_of
+from tasklm.tasks.base import Task
+from tasklm.tasks.several import members_of, turns_of
 from tasklm.tokens.batches import TokenBatch
 
 OPSET = 20  # the first with Gelu; onnxruntime reads it since 1.17
@@ -53,7 +54,7 @@ def without_chatter() -> Iterator[None]:
 
 
 class Graph(nn.Module):
-    """What is exported: token numbers (rows, length) → logits.
+    """What is exported: token numbers (rows, length) → logits, those of each task if several.
 
     They are for the first token (rows, outputs), or for all (rows, length, tags). If the head reads
     markers, their columns are an input too: places (rows, 1 + marks), including the first token's.
@@ -64,8 +65,8 @@ class Graph(nn.Module):
         self.encoder = source.model.encoder
         self.head = source.model.head
         self.length = source.length
-        there = source.task.elsewhere
-        self.of_all_tokens = there is not None and there.of_words
+        self.outputs = outputs_of(source.task)
+        self.of_all_tokens = any(one.of_words for one in self.outputs)
 
     def forward(
         self,
@@ -73,8 +74,8 @@ class Graph(nn.Module):
         attention_mask: Tensor,
         token_type_ids: Tensor | None = None,
         places: Tensor | None = None,
-    ) -> Tensor:
-        """The logits; the mask is 1 for tokens and 0 for padding."""
+    ) -> tuple[Tensor, ...]:
+        """The logits of each output; the mask is 1 for tokens and 0 for padding."""
         rows, length = input_ids.shape
         positions = torch.arange(length).expand(rows, length)
         # `longest` is the model's length: whether a local layer sees everything must not depend on
@@ -90,19 +91,41 @@ class Graph(nn.Module):
         else:
             states = self.encoder(batch, wanted)
         logits: Tensor = self.head(states)
-        return logits
+        if len(self.outputs) == 1:
+            return (logits,)
+        return tuple(self._of(logits, one) for one in self.outputs)
+
+    def _of(self, logits: Tensor, output: GraphOutput) -> Tensor:
+        """The columns of one of several tasks; those of texts are of the first token."""
+        own = logits[..., output.columns]
+        if self.of_all_tokens and not output.of_words:
+            own = own[:, 0]
+        return own
 
 
 def check_onnx(source: Source) -> None:
     """Raises RecipeError if the kind's answers do not follow from the logits of single tokens."""
-    if members := members_of(source.task):
-        names = ", ".join(member.name for member in members)
-        raise RecipeError([f"--to onnx: a file has one task; name it with --task: {names}"])
-    if source.task.elsewhere is None:
-        ours = f"{source.task.kind} ({type(source.model.head).__name__})"
-        reason = "its answers are searched for in all outputs by tasklm's own code"
-        remedy = "Use tasklm predict, or the model in Python."
-        raise RecipeError([f"--to onnx: {ours} cannot be exported: {reason}. {remedy}"])
+    members = members_of(source.task)
+    if turns := turns_of(source.task):
+        alone = ", ".join(turn.names[0] for turn in turns if not turn.mixed)
+        problem = f"--to onnx: a file has tasks that share a head, not {alone}"
+        raise RecipeError([f"{problem}. --task NAME exports one of the tasks."])
+    for member in members:
+        if member.name in INPUTS:
+            problem = f"--to onnx: a task cannot be called {member.name}, as an input is"
+            raise RecipeError([f"{problem}. --task {member.name} exports it by itself."])
+        if member.task.elsewhere is None:
+            others = "--task NAME exports one of the others."
+            raise RecipeError([f"--to onnx: {member.name}: {_searched(member.task)} {others}"])
+    if not members and source.task.elsewhere is None:
+        raise RecipeError([f"--to onnx: {_searched(source.task)}"])
+
+
+def _searched(task: Task) -> str:
+    """Why a task is not exported."""
+    reason = "its answers are searched for in all outputs by tasklm's own code"
+    remedy = "Use tasklm predict, or the model in Python."
+    return f"{task.kind} cannot be exported: {reason}. {remedy}"
 
 
 def inputs_of(source: Source) -> list[str]:
@@ -138,13 +161,14 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
     if "places" in inputs:
         tensors["places"] = torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64)
         sizes["places"] = {0: rows}
+    names = [one.name for one in outputs_of(source.task)]
     try:
         with without_chatter(), torch.no_grad():
             program: Any = torch.onnx.export(
                 Graph(source).eval(),
                 kwargs=tensors,
                 input_names=list(inputs),
-                output_names=["logits"],
+                output_names=[f"{LOGITS}.{number}" for number in range(len(names))],
                 dynamic_shapes=sizes,
                 opset_version=OPSET,
                 dynamo=True,
@@ -157,6 +181,7 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
         raise RunError(f"PyTorch cannot write the model as ONNX ({reason}). {remedy}") from error
     model = program.model_proto
     turn_weights(model)
+    name_outputs(model, names)
     facts = {
         "task": json.dumps(source.task.to_dict(), ensure_ascii=False),
         "length": str(source.length),
@@ -212,11 +237,26 @@ def turn_weights(model: Any) -> None:
     del graph.value_info[:]
 
 
+def name_outputs(model: Any, names: Sequence[str]) -> None:
+    """Gives the outputs their names; what else has one of them, inside the graph, gets another."""
+    graph = model.graph
+    inside = [name for node in graph.node for name in node.output]
+    inside += [weight.name for weight in graph.initializer]
+    renamed = {name: f"{name}/inside" for name in inside if name in names}
+    renamed |= {one.name: name for one, name in zip(graph.output, names, strict=True)}
+    for node in graph.node:
+        for values in (node.input, node.output):
+            for place, name in enumerate(values):
+                values[place] = renamed.get(name, name)
+    for named in [*graph.initializer, *graph.output]:
+        named.name = renamed.get(named.name, named.name)
+
+
 def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float, float]:
     """The largest difference from our model's logits on random rows, and its largest logit."""
     session = session_of(path, torch.get_num_threads())
     draw = torch.Generator().manual_seed(SEED)
-    worst, largest = 0.0, 0.0
+    worst, largest, outputs = 0.0, 0.0, outputs_of(source.task)
     for rows, length in ((1, 2), (2, 3), (3, source.length // 2 + 1), (5, source.length)):
         ids = torch.randint(source.shape.vocabulary, (rows, length), generator=draw)
         columns = torch.arange(length).expand(rows, length)
@@ -235,18 +275,20 @@ def difference(source: Source, path: Path, inputs: Sequence[str]) -> tuple[float
             "places": places,
         }
         arrays = {name: np.asarray(tensors[name]) for name in inputs}
-        theirs = torch.from_numpy(session.run(None, arrays)[0])
-        of_all = theirs.dim() == 3  # a tag for each token
+        theirs = map(torch.from_numpy, session.run([one.name for one in outputs], arrays))
+        of_all = any(one.of_words for one in outputs)  # a tag for each token
         read = columns if of_all else places
         batch = TokenBatch(ids, mask, columns, segments=segments, places=read)
         with torch.inference_mode():
             ours = source.network(batch)
-        if of_all:
-            apart = ours[mask == 1] - theirs[mask == 1]
-        else:
-            apart = ours[:, 0] - theirs
-        worst = max(worst, float(apart.abs().max()))
         largest = max(largest, float(ours.abs().max()))
+        for one, logits in zip(outputs, theirs, strict=True):
+            own = ours[..., one.columns]
+            if one.of_words:
+                apart = own[mask == 1] - logits[mask == 1]
+            else:
+                apart = own[:, 0] - logits
+            worst = max(worst, float(apart.abs().max()))
     return worst, largest
 
 

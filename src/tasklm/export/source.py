@@ -20,6 +20,7 @@ from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
 from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, TaskModel, load_model, task_outputs
+from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import MODEL, SCORES, find_run, is_run, recipe_of
 from tasklm.storage.checksums import files_in, sync_all
@@ -134,11 +135,16 @@ class Source:
         recipe = self.recipe()
         if recipe is None:
             return {}
-        data = recipe.data
         if self.own_name:
-            data = columns_of(recipe).get(self.own_name, data)
-        columns = {name: str(getattr(data, name)) for name in COLUMNS}
-        return {name: value for name, value in columns.items() if value}
+            return _set_columns(columns_of(recipe).get(self.own_name, recipe.data))
+        return _set_columns(recipe.data)
+
+    def columns_by_task(self) -> dict[str, dict[str, str]]:
+        """The same of each task, where the model has several."""
+        recipe = self.recipe()
+        if recipe is None or not isinstance(self.task, Several):
+            return {}
+        return {name: _set_columns(data) for name, data in columns_of(recipe).items()}
 
     def scores(self) -> Scores | None:
         """The score table of the run; None if there is none."""
@@ -163,6 +169,11 @@ class Source:
         if not self.dev_of_all:  # read once for all tasks
             self.dev_of_all.extend(splits_of(self.run, self.one_of, way_out).dev)
         return self.one_of.member(self.own_name).own(self.dev_of_all)
+
+
+def _set_columns(data: Data) -> dict[str, str]:
+    columns = {name: str(getattr(data, name)) for name in COLUMNS}
+    return {name: value for name, value in columns.items() if value}
 
 
 def open_source(where: Path) -> Source:

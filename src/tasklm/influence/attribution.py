@@ -30,7 +30,7 @@ from tasklm.influence.gradients import (
 )
 from tasklm.models.language_model import load_language_model, under
 from tasklm.models.one_task import head_of
-from tasklm.models.task_model import TaskModel, task_outputs
+from tasklm.models.task_model import NORM, TaskModel, task_outputs
 from tasklm.models.weights import load_weights
 from tasklm.objectives.base import TwoHalves
 from tasklm.run_folder import shipped_stage1
@@ -138,7 +138,8 @@ class PassageAttribution:
                 True  # the objective that the weights were trained with at the end
             )
         trained = under("head.", load_weights(shipped_stage1(run) / "model.safetensors"))
-        head = task.head(self.encoder.shape.width, 0.0, "norm.weight" in trained)
+        normed = any(NORM.fullmatch(f"head.{name}") for name in trained)
+        head = task.head(self.encoder.shape.width, 0.0, normed)
         self.head = head.to(device).eval()
         self.head.load_state_dict(trained)
         for module in (self.encoder, self.objective, self.head):
@@ -150,7 +151,7 @@ class PassageAttribution:
     def of(self, name: str) -> PassageAttribution:
         """The same for one of several tasks, with the same encoder."""
         own, member = copy(self), member_of(self.task, name)
-        own.task, own.head = member.task, head_of(self.head, member)
+        own.task, own.head = member.task, head_of(self.head, self.task, name)
         return own
 
     def products(self, queries: EncodedExamples, passages: Sequence[str]) -> Products:

@@ -241,7 +241,7 @@ class Influence:
         side: dict[str, Tensor] = {}
         # rows, padded length and places of the batches of the task's gradients
         self.task_shapes: list[tuple[int, int, int]] = []
-        at_once = max(1, self.pieces.tokens // examples.length // examples.together)
+        at_once = self.pieces.tokens // examples.length
         for groups, rows in examples.in_order(at_once):
             assert rows.places is not None
             recorded = self._recorded(rows.to(device))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from torch import nn
 
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.models.task_model import LoadedModels, TaskModel
+from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.wide_parts import WideParts
 from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.several import Member, member_of
+from tasklm.tasks.heads.turns import head_of_turn
+from tasklm.tasks.members import Member
+from tasklm.tasks.several import member_of, turns_of
 
 
 def alone(loaded: LoadedModels, name: str) -> LoadedModels:
@@ -26,15 +30,28 @@ def alone(loaded: LoadedModels, name: str) -> LoadedModels:
     about = {**loaded.config.get("about", {}), "metric": member.metric}
     return dataclasses.replace(
         loaded,
-        models=[_model_of(model, member, wide is not None) for model in loaded.models],
+        models=[_model_of(model, loaded.task, name, wide is not None) for model in loaded.models],
         task=member.task,
         config={**loaded.config, "task": member.task.to_dict(), "about": about},
         wide=wide,
     )
 
 
-def head_of(head: nn.Module, member: Member) -> TokenHead:
-    """The head of one of several tasks, which shares all but the last map with the others."""
+def head_of(head: nn.Module, task: Task, name: str) -> nn.Module:
+    """The head of one of several tasks.
+
+    Of a head that tasks share it has all but the last map in common with theirs; one that takes
+    turns has its own.
+    """
+    member = member_of(task, name)
+    for number, turn in enumerate(turns_of(task)):
+        if name in turn.names:
+            head = head_of_turn(head, number)
+    return _columns_of(head, member) if member.shares else head
+
+
+def _columns_of(head: nn.Module, member: Member) -> TokenHead:
+    """The part of a shared head that gives the outputs of one task."""
     assert isinstance(head, TokenHead)
     with shapes_alone():
         own = TokenHead(head.dense.in_features, member.outputs, 0.0)
@@ -45,9 +62,11 @@ def head_of(head: nn.Module, member: Member) -> TokenHead:
     return own.train(head.training)
 
 
-def _model_of(model: nn.Module, member: Member, wide: bool) -> TaskModel:
-    assert isinstance(model, TaskModel)
-    own = TaskModel(model.encoder, head_of(model.head, member), wide)
+def _model_of(model: Any, task: Task, name: str, wide: bool) -> nn.Module:
+    if not isinstance(model, TaskModel):  # an ONNX file
+        part: nn.Module = model.alone(name, wide)
+        return part
+    own = TaskModel(model.encoder, head_of(model.head, task, name), wide)
     if wide:
         own.wide_scale = model.wide_scale
     return own.train(model.training)

@@ -5,6 +5,7 @@ A folder holds one model, or several of the same shape whose outputs are average
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,13 +33,15 @@ from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.baselines.wide_parts import AnyWide, load_wide
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.layers import OutHead
-from tasklm.tasks.several import require_columns
+from tasklm.tasks.heads.turns import head_of_turn
+from tasklm.tasks.several import require_columns, turn_of
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 
 FORMAT = 3
 ROWS = 64  # per batch
+NORM = re.compile(r"head\.(heads\.\d+\.)?norm\.weight")
 DAMAGE = (
     LookupError,
     TypeError,
@@ -107,7 +110,7 @@ def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tens
     assert batch.places is not None
     rows, places = batch.places.shape
     states: Tensor = encoder(batch, batch.flat_places())  # only of what the head reads
-    outputs: Tensor = head(states.view(rows, places, -1))
+    outputs: Tensor = head_of_turn(head, batch.turn)(states.view(rows, places, -1))
     return outputs
 
 
@@ -135,8 +138,8 @@ def kept_of(
         model.eval()
     passes = [_pass_of(model) for model in models]
     with torch.inference_mode(), machine.arithmetic():
-        for groups, rows in examples.in_order(max(1, ROWS // examples.together)):
-            batch = rows.to(machine.device)
+        for groups, rows in examples.in_order(ROWS):
+            batch, own_task = rows.to(machine.device), turn_of(task, rows.turn)
             outputs = torch.stack([one(batch).float() for one in passes]).mean(0).cpu().numpy()
             for row, number in enumerate(examples.numbers_of(groups)):
                 own = outputs[row, : len(examples.units[number].places)]
@@ -144,7 +147,7 @@ def kept_of(
                     raise RunError(
                         "the model's outputs are not finite, so it has no answer. Train it again."
                     )
-                predictions[number] = (keep or task.keep)(own)
+                predictions[number] = (keep or own_task.keep)(own)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return predictions
@@ -340,7 +343,7 @@ def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
     """A model with the weights of a file; raises ValueError if they do not match."""
     shapes = shapes_in(path)
     # folders of `modern` from before its heads had a norm stay readable
-    normed = "head.norm.weight" in shapes
+    normed = any(NORM.fullmatch(name) for name in shapes)
 
     def new() -> TaskModel:
         encoder = new_encoder(saved.encoder, saved.shape)

@@ -166,6 +166,14 @@ def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
     }
 
 
+def training_seconds(trained: Trained, models: int = 1) -> float:
+    """How long models take, each with the stage 1 of a trained one and all with its stage 2."""
+    folders = {seed.training for seed in trained.seeds}
+    stage1 = sum(seconds_of(trained.run.artefacts, folder.name) for folder in folders)
+    stage2 = sum(float(seed.summary()["seconds"]) for seed in trained.seeds)
+    return models * stage1 + stage2
+
+
 def resampling(run: Run) -> Resampling:
     """The resampling that the recipe asks for."""
     return Resampling(run.recipe.evaluate.bootstrap, run.recipe.evaluate.confidence)

@@ -15,6 +15,7 @@ from typing import Any
 from tasklm.artifacts import rebuilding
 from tasklm.budget.scope import TEXT
 from tasklm.console.clock import Clock
+from tasklm.console.durations import duration
 from tasklm.device.ranks import first_of_all, processes_started
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
@@ -28,7 +29,7 @@ from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.planning import make_plan, settled
 from tasklm.pipeline.report import report_parts
-from tasklm.pipeline.scope import decided_scope, may_stay_linear
+from tasklm.pipeline.scope import decided_scope, is_timed, may_stay_linear
 from tasklm.pipeline.selection import check_settings, select
 from tasklm.pipeline.single_tasks import SINGLE, single_row
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
@@ -265,7 +266,11 @@ def _comparisons(ours: Trained) -> tuple[str, ...]:
 
 def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Row:
     """Trains an ablation; its row of the score table."""
-    ours.run.tracker.say(f"training the ablation: {COMPARISONS[name]}", "compare")
+    models = len(members_of(ours.task.task)) if name == SINGLE else 1
+    about = duration(evaluation.training_seconds(ours, models), rough=True)
+    extra = ", beyond --minutes" if is_timed(ours.run.recipe) else ""
+    training = f"training the ablation: {COMPARISONS[name]} (about {about}{extra})"
+    ours.run.tracker.say(training, "compare")
     if name == SINGLE:
         return single_row(ours, _comparison(ours, name), COMPARISONS[name], ours_test, _train)
     corpus = None

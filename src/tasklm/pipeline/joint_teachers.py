@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.errors import RecipeError
+from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, load_models
 from tasklm.pipeline.context import Run, TaskData
 from tasklm.pipeline.linear_part import key_of_words
@@ -25,9 +26,10 @@ from tasklm.storage.files import ARTEFACT, read_json
 from tasklm.storage.safe_reading import resolved_path
 from tasklm.tasks.base import Label, Task, Unit
 from tasklm.tasks.examples import Example
+from tasklm.tasks.members import Member, places_of
 from tasklm.tasks.readers.several import Source, named_path
 from tasklm.tasks.readers.splits import read_splits
-from tasklm.tasks.several import Member, members_of, places_of
+from tasklm.tasks.several import members_of, taught_width, turns_of
 from tasklm.tokens.examples import EncodedExamples
 
 Lessons = list[NDArray[np.float64]]  # of each example: (answers, outputs)
@@ -72,7 +74,7 @@ def joint_lessons(
     """What the teachers say of train, (answers, outputs), and the labels that they give to dev and
     test.
     """
-    width = sum(pupil.member.outputs for pupil in pupils)
+    width = taught_width(task.task)
     train = task.splits.train
     rows: Lessons = [np.zeros((1, width)) for _ in train]
     labels: dict[str, list[Label]] = {
@@ -84,7 +86,7 @@ def joint_lessons(
         own = _mean_lessons(run, task, member, models, train)
         for place, lesson in zip(places_of(train, member.name), own, strict=True):
             rows[place] = np.zeros((len(lesson), width))
-            rows[place][:, member.columns] = lesson
+            rows[place][:, member.first : member.first + lesson.shape[1]] = lesson
         for split, part in task.held_out.items():
             given = _mean_lessons(run, task, member, models, part, trained=False)
             answered = labels_from(member.task, member.own(part), given)
@@ -121,6 +123,8 @@ def _lessons(
     wide: NDArray[np.float32] | None,
 ) -> Lessons:
     """What a model says of some examples of a task."""
+    if turns_of(loaded.task):
+        loaded = alone(loaded, member.name)
     theirs, first, single = loaded.task, 0, not members_of(loaded.task)
     for one in members_of(loaded.task):
         if one.name == member.name:
@@ -191,9 +195,10 @@ def _held_out_of(
 
 def labels_from(task: Task, examples: Sequence[Example], lessons: Lessons) -> list[Label]:
     """The labels that outputs give to a task's examples."""
-    units = [
-        Unit([], list(range(len(lesson))), None, example=number)
-        for number, lesson in enumerate(lessons)
-    ]
-    answers = task.answers(examples, units, [task.keep(lesson) for lesson in lessons])
+    units, predictions = [], []
+    for number, lesson in enumerate(lessons):
+        for part in np.split(lesson, task.together):
+            units.append(Unit([], list(range(len(part))), None, example=number))
+            predictions.append(task.keep(part))
+    answers = task.answers(examples, units, predictions)
     return [task.label_of(answer) for answer in answers]

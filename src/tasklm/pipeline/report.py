@@ -190,7 +190,8 @@ def _share(part: int, whole: int) -> float:
 def _mistakes(
     run: Run, task: TaskData, examples: Sequence[Example], answers: Sequence[Answer]
 ) -> list[dict[str, Any]]:
-    """The mistakes: most confident first if known, else in the order of the file.
+    """The mistakes: most confident first if known, else in the order of the file; none of several
+    tasks, whose labels are not compared.
 
     The first ones come with the training examples that most support the wrong label.
     """
@@ -198,7 +199,8 @@ def _mistakes(
     wrong: list[tuple[Example, dict[str, Any]]] = []
     for example, answer in zip(examples, answers, strict=True):
         label = kind.label_of(answer)
-        if label != example.label and (kind.labels or example.options):
+        compared = kind.labels or (example.options and not example.task)
+        if label != example.label and compared:
             mistake = {
                 "text": example.text,
                 "gold": _label_text(kind, example, example.label),

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from tasklm.budget.rules import epochs_for, stage2_batch
+from tasklm.encoders.shapes import SHALLOW
 from tasklm.evaluate.intervals import Predicted
 from tasklm.evaluate.scores import Costs, Row, make_row
 from tasklm.pipeline import evaluation
@@ -14,7 +16,9 @@ from tasklm.pipeline.opening import open_run
 from tasklm.storage.files import digest
 from tasklm.tasks.base import Label
 from tasklm.tasks.examples import Splits
-from tasklm.tasks.several import Member, members_of, places_of
+from tasklm.tasks.members import Member, places_of
+from tasklm.tasks.several import members_of
+from tasklm.train.stages import batch_of
 
 SINGLE = "single"  # the name of the comparison
 Train = Callable[[Run, TaskData, CorpusData | None, str], Trained | None]
@@ -31,7 +35,8 @@ def single_row(
     }
     rows = []
     for member in members_of(task.task):
-        run, own = _run_of(member, task, comparison), _task_of(member, task)
+        own = _task_of(member, task)
+        run = _run_of(member, ours, comparison, _epochs(ours, own, comparison))
         trained = train(run, own, ours.corpus, "evaluate")
         assert trained is not None
         rows.append(evaluation.model_row(trained, member.name, "ablation"))
@@ -50,9 +55,28 @@ def single_row(
     return make_row(row)
 
 
-def _run_of(member: Member, task: TaskData, comparison: Run) -> Run:
-    """The run of a task by itself, whose fine-tuning is planned for its own examples."""
-    source = next(one for one in task.sources if one.name == member.name)
+def _epochs(ours: Trained, own: TaskData, comparison: Run) -> int | None:
+    """The epochs of a task's own fine-tuning: as given, or None for the usual number.
+
+    Where minutes left ours fewer than usual, they leave the same share of its own.
+    """
+    given, trained = ours.run.recipe.finetune, comparison.recipe.finetune.epochs
+    if given.epochs is not None:
+        return given.epochs
+    rows, examples = batch_of(given, ours.parts), len(own.splits.train)
+    usual = epochs_for(len(ours.parts.train), max(1, rows // ours.parts.task.together))
+    if trained is None or trained >= usual:
+        return None
+    batch = (given.batch or 0) // own.task.together
+    batch = batch or stage2_batch(examples, ours.parts.shape.layers <= SHALLOW)
+    return max(1, round(epochs_for(examples, batch) * trained / usual))
+
+
+def _run_of(member: Member, ours: Trained, comparison: Run, epochs: int | None) -> Run:
+    """The run of a task by itself; progress shows which of the tasks it is."""
+    task = ours.task
+    place = next(number for number, one in enumerate(task.sources, 1) if one.name == member.name)
+    source = task.sources[place - 1]
     data = {
         name: value
         for name, value in dataclasses.asdict(source.data).items()
@@ -63,10 +87,10 @@ def _run_of(member: Member, task: TaskData, comparison: Run) -> Run:
         data=data,
         kind=dataclasses.asdict(source.recipe.kind),
         evaluate={"metric": member.metric},
-        finetune={"epochs": None},
+        finetune={"epochs": epochs},
         distill={"teachers": []},
     )
-    tracker = comparison.tracker.inside(member.name)
+    tracker = comparison.tracker.inside(f"{member.name}, {place} of {len(task.sources)}")
     return open_run(recipe, comparison.folder / member.name, tracker, comparison.cache)
 
 

@@ -16,6 +16,7 @@ from tasklm.pipeline.planning import rule_of
 from tasklm.pipeline.scope import is_timed, time_left
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import Recipe
+from tasklm.tasks.several import turns_of
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of
 from tasklm.train.stage1 import JointStage
@@ -158,9 +159,9 @@ def _seconds_per_step(run: Run, parts: TrainingContext, plan: rules.Plan) -> flo
 
     def pace(stage: JointStage) -> float:
         seconds = _of_budget(plan, STAGE1_SECONDS)
-        return seconds_per_step(
-            stage, rule_of(run.recipe.train), run.machine, seconds, least=max(5, stage.rho1 + 1)
-        )
+        least, turns = max(5, stage.rho1 + 1), max(1, len(turns_of(parts.task)))
+        rule = rule_of(run.recipe.train)
+        return seconds_per_step(stage, rule, run.machine, seconds, least, turns)
 
     return float(np.mean(_of_each_half(pace, parts, run.recipe.train, rho1, plan.batch)))
 
@@ -208,9 +209,9 @@ def _of_budget(plan: rules.Plan, seconds: float) -> float:
 def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) -> Pace:
     """The pace of stage 2, for all trainings together: each step of it is taken by every one."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
-    step = seconds_per_step(
-        stage, rule_of(run.recipe.finetune), run.machine, _of_budget(plan, STAGE2_SECONDS)
-    )
+    seconds, turns = _of_budget(plan, STAGE2_SECONDS), max(1, len(turns_of(parts.task)))
+    rule = rule_of(run.recipe.finetune)
+    step = seconds_per_step(stage, rule, run.machine, seconds, turns=turns)
     forward = seconds_per_example(stage.module, parts.dev, run.machine)
     trainings, judged = run.recipe.train.seeds, len(parts.dev)
     return Pace(

@@ -30,9 +30,10 @@ class AllTasks:
 
     def examples(self, given: Iterable[Input]) -> Iterator[Examples]:
         """The examples of inputs that a program passes in."""
-        return map(self._example, given)
+        return map(self.example, given)
 
-    def _example(self, given: Input) -> Examples:
+    def example(self, given: Input) -> Examples:
+        """The examples of an input; raises the first task's DataError if none takes it."""
         return self._taken(lambda name: example_from(given, self.tasks[name], self.data[name]))
 
     def examples_of(self, what: str, stdin: BinaryIO) -> Iterator[Examples]:

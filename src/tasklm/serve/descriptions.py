@@ -77,6 +77,20 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
     }
 
 
+def all_operation(limits: Limits, forms: Forms) -> Schema:
+    """The arguments of FastAPI's route for predictions of all of several tasks."""
+    described = predict_operation(limits, forms)
+    described["summary"] = "Predict: every task"
+    described["description"] = (
+        "The predictions of every task that takes a text, pair of texts or row, by their names."
+    )
+    tasks = {"type": "object", "additionalProperties": {"type": "object"}}
+    answer = {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"]}
+    body = described["responses"][200]["content"]["application/json"]["schema"]
+    body["properties"]["answers"]["items"] = answer
+    return described
+
+
 def explain_operation(limits: Limits, forms: Forms) -> Schema:
     """The arguments of FastAPI's route for explanations."""
     top = f"`top` that is not a whole number from 1 to {MOST_TOP}"

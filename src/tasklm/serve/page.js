@@ -2,6 +2,7 @@
 
 // Shown texts come from users: they are only ever set as text, never as HTML.
 const at = (id) => document.getElementById(id);
+const ALL = "all"; // no task has this name
 let token = "";
 let suffix = ""; // of addresses: /NAME for one of several tasks
 
@@ -61,18 +62,30 @@ function showFields() {
   at("first-name").textContent = form === "pair" ? "First text" : "Text";
 }
 
-// One task, or a choice of several.
+// All tasks at once: an input may have any form that one of them takes.
+function together(tasks) {
+  const own = Object.values(tasks);
+  const any = (name) => own.some((task) => task[name]);
+  const texts = own.every((task) => task.texts === own[0].texts) ? own[0].texts : null;
+  const needs = any("text") ? "" : own[0].needs;
+  return { kind: `several, ${own.length} tasks`, labels: [], text: any("text"), pair: any("pair"), needs, texts, explains: false };
+}
+
+// One task, or a choice of several and all of them.
 function showTasks(found) {
   const names = found.tasks ? Object.keys(found.tasks) : [];
   const choice = at("tasks");
   at("of-tasks").hidden = !names.length;
-  choice.replaceChildren(...names.map((name) => made("option", name)));
+  const all = made("option", "all tasks");
+  all.value = ALL;
+  choice.replaceChildren(...names.map((name) => made("option", name)), all);
   const show = () => {
     suffix = names.length ? `/${encodeURIComponent(choice.value)}` : "";
     at("answer").hidden = true;
     at("reasons").hidden = true;
     tell("");
-    showTask(names.length ? found.tasks[choice.value] : found);
+    if (!names.length) showTask(found);
+    else showTask(choice.value === ALL ? together(found.tasks) : found.tasks[choice.value]);
   };
   choice.onchange = show;
   show();
@@ -158,9 +171,22 @@ function titleOf(answer) {
   return "";
 }
 
+// The answer of one task, or of each of several under its name.
 function showAnswer(answer, input) {
   const box = at("answer");
   box.replaceChildren();
+  if (suffix === `/${ALL}`) {
+    for (const [name, one] of Object.entries(answer.tasks)) {
+      const part = made("section", undefined, "of-task");
+      part.append(made("h3", name));
+      fill(part, one, input);
+      box.append(part);
+    }
+  } else fill(box, answer, input);
+  box.hidden = false;
+}
+
+function fill(box, answer, input) {
   const title = titleOf(answer);
   if (title) box.append(made("h2", title));
   if (answer.probabilities) box.append(bars(shares(answer, input), [title, ...(answer.labels || [])]));
@@ -173,7 +199,6 @@ function showAnswer(answer, input) {
   const details = made("details");
   details.append(made("summary", "as JSON"), made("pre", JSON.stringify(answer, null, 2)));
   box.append(details);
-  box.hidden = false;
 }
 
 // Marks the words that a text of training shares with the input.

@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tasklm.device.machine import set_up
 from tasklm.errors import RunError
@@ -46,9 +47,10 @@ class Predictor:
                 raise RunError(f"{problem}. Give the folder 'model' of the run.")
             self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
             self.loaded = open_onnx(folder, self.machine.threads)
-            columns = self.loaded.config["columns"]
-            unset = [name for name in columns if not getattr(self.data, name)]
-            self.data = replace(self.data, **{name: columns[name] for name in unset})
+            config = self.loaded.config
+            for name, columns in config["columns_by_task"].items():
+                self.columns[name] = _filled(self.columns.get(name, self.data), columns)
+            self.data = _filled(self.data, config["columns"])
         else:
             self.machine = set_up(hardware)
             self.loaded = load_models(folder, self.machine.device)
@@ -94,3 +96,11 @@ class Predictor:
         source = iter(examples)
         while block := list(islice(source, AT_ONCE)):
             yield from zip(block, self.answers(block), strict=True)
+
+
+def _filled(data: Data, columns: Mapping[str, str]) -> Data:
+    """Data with names of columns where it has none."""
+    unset: dict[str, Any] = {
+        name: value for name, value in columns.items() if not getattr(data, name)
+    }
+    return replace(data, **unset)

@@ -1,22 +1,23 @@
-"""The tasks of a service: one, or several with an address each."""
+"""The tasks of a service: one, or several with an address each and one for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tasklm.errors import DataError
+from tasklm.models.all_tasks import answers_of_all
 from tasklm.recipe.data_sections import Data
+from tasklm.serve.all_tasks import AllTasks, Examples
 from tasklm.serve.bodies import Forms, forms_of
 from tasklm.serve.descriptions import what_it_takes
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.limits import Limits, Refused
 from tasklm.serve.predictor import Predictor
-from tasklm.tasks.base import Task
-from tasklm.tasks.examples import Example
-from tasklm.tasks.several import members_of
+from tasklm.tasks.base import Answer, Task
+from tasklm.tasks.several import ALL, members_of
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class ServedTask:
         """The address of what is asked of the task, such as /predict or /predict/NAME."""
         return f"{verb}/{self.name}" if self.name else verb
 
-    def example(self, given: Input, where: str) -> Example:
-        """The example of an input; an error names its position in the request, `where`."""
-        try:
-            example = example_from(given, self.task, self.data)
-        except DataError as error:
-            raise Refused(422, f"{where}: {problem_and_remedy(error)}") from None
-        return replace(example, task=self.name)
+    def examples(self, given: Input) -> Examples:
+        """The example of an input, by the name of the task."""
+        return {self.name: example_from(given, self.task, self.data)}
+
+    def answer(self, answers: dict[str, Answer]) -> Answer:
+        """What is sent of the answers to an input."""
+        return answers[self.name]
 
     def about(self, limits: Limits) -> dict[str, Any]:
         """What a page needs to know to build a request."""
@@ -51,6 +52,50 @@ class ServedTask:
         if self.explainer is not None:
             texts = len(self.explainer.examples.train[0].texts)
         return what_it_takes(self.task, texts, self.explainer is not None, limits)
+
+
+@dataclass(frozen=True)
+class EveryTask:
+    """All of several tasks at one address; those that take an input answer it."""
+
+    all_tasks: AllTasks
+    name: str = ALL
+
+    @property
+    def forms(self) -> Forms:
+        """The forms that any of the tasks takes."""
+        own = [forms_of(task) for task in self.all_tasks.tasks.values()]
+        texts = any(one.text for one in own)
+        needs = "" if texts else own[0].needs
+        return Forms(texts, any(one.pair for one in own), needs)
+
+    def path(self, verb: str) -> str:
+        """The address of what is asked of all tasks."""
+        return f"{verb}/{self.name}"
+
+    def examples(self, given: Input) -> Examples:
+        """The examples of an input, by the names of the tasks that take it."""
+        return self.all_tasks.example(given)
+
+    def answer(self, answers: dict[str, Answer]) -> Answer:
+        """What is sent of the answers to an input."""
+        return {"tasks": answers}
+
+
+def examples_from(task: ServedTask | EveryTask, given: Input, where: str) -> Examples:
+    """The examples of an input; an error names its position in the request, `where`."""
+    try:
+        return task.examples(given)
+    except DataError as error:
+        raise Refused(422, f"{where}: {problem_and_remedy(error)}") from None
+
+
+def answers_by_task(predictor: Predictor, given: Sequence[Examples]) -> list[dict[str, Answer]]:
+    """The answers to each input, by the names of the tasks that its examples are of."""
+    if members_of(predictor.task):
+        return answers_of_all(predictor.loaded, given, predictor.machine)
+    answers = predictor.answers([one[""] for one in given])
+    return [{"": answer} for answer in answers]
 
 
 def served_tasks(predictor: Predictor, explainer: Explainer | None) -> list[ServedTask]:
@@ -61,7 +106,9 @@ def served_tasks(predictor: Predictor, explainer: Explainer | None) -> list[Serv
     served = []
     for member in members:
         data = predictor.columns.get(member.name, predictor.data)
-        own = None if explainer is None else explainer.of(member.name)
+        own = None
+        if explainer is not None and member.task.together == 1:
+            own = explainer.of(member.name)
         served.append(ServedTask(member.name, member.task, data, own))
     return served
 
@@ -76,7 +123,8 @@ def about_tasks(tasks: Sequence[ServedTask], kind: str, limits: Limits) -> dict[
 def no_such_task(tasks: Sequence[ServedTask], verb: str) -> Refused:
     """The answer to a request that names none of several tasks."""
     paths = ", ".join(task.path(verb) for task in tasks)
-    return Refused(404, f"The model has several tasks; send the request to one of: {paths}.")
+    problem = f"The model has several tasks; send the request to one of: {paths}."
+    return Refused(404, f"{problem} Predictions of all of them are at /predict/{ALL}.")
 
 
 def problem_and_remedy(error: DataError) -> str:

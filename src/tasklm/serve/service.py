@@ -17,11 +17,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 import tasklm
 from tasklm.errors import DataError, RunError
+from tasklm.serve.all_tasks import AllTasks, Examples
 from tasklm.serve.batching import Batcher, BatchLimits, QueueFull
 from tasklm.serve.bodies import explain_input, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
     DescribedApp,
+    all_operation,
     explain_operation,
     health_operation,
     metrics_operation,
@@ -35,14 +37,18 @@ from tasklm.serve.limits import Limits, Refused, read_body
 from tasklm.serve.metrics import Metrics
 from tasklm.serve.predictor import Predictor
 from tasklm.serve.served_tasks import (
+    EveryTask,
     ServedTask,
     about_tasks,
+    answers_by_task,
+    examples_from,
     no_such_task,
     problem_and_remedy,
     served_tasks,
 )
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
+from tasklm.tasks.several import members_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 MOST_TOGETHER = 64  # inputs per worker at a time
@@ -94,12 +100,13 @@ class Endpoints:
     ) -> None:
         self.predictor = predictor
         self.tasks = served_tasks(predictor, explainer)
+        self.every = [EveryTask(AllTasks(predictor))] if members_of(predictor.task) else []
         self.settings = settings
         self.lifecycle = lifecycle
         self.limits = settings.limits
         self.metrics = Metrics()
         self.metrics.watch(self._waiting)
-        self._queue: Batcher[Example, Answer] | None = None
+        self._queue: Batcher[Examples, dict[str, Answer]] | None = None
         self._reasons: Batcher[Question, dict[str, Any]] | None = None
 
     @asynccontextmanager
@@ -122,15 +129,18 @@ class Endpoints:
             await self._queue.close()
             await self._reasons.close()
 
-    def predicts(self, task: ServedTask) -> Endpoint:
-        """What answers POST /predict, or /predict/NAME."""
+    def predicts(self, task: ServedTask | EveryTask) -> Endpoint:
+        """What answers POST /predict, /predict/NAME or /predict/all."""
         forms = task.forms
 
         async def predict(request: Request) -> Response:
             inputs = predict_inputs(await read_body(request, self.limits), self.limits, forms)
-            examples = [task.example(one, f"inputs[{place}]") for place, one in enumerate(inputs)]
+            examples = [
+                examples_from(task, one, f"inputs[{place}]") for place, one in enumerate(inputs)
+            ]
             assert self._queue is not None  # the application is running
-            return JSONResponse({"answers": await self._queue.answers(examples)})
+            answers = await self._queue.answers(examples)
+            return JSONResponse({"answers": [task.answer(one) for one in answers]})
 
         return predict
 
@@ -188,15 +198,13 @@ class Endpoints:
             return 0
         return self._queue.waiting
 
-    def _answered(self, batch: Sequence[Example]) -> list[Answer]:
+    def _answered(self, batch: Sequence[Examples]) -> list[dict[str, Answer]]:
         """The answers of a batch, computed in parts of similar length."""
-        order = sorted(range(len(batch)), key=lambda number: sum(map(len, batch[number].texts)))
-        answers: dict[int, Answer] = {}
+        order = sorted(range(len(batch)), key=lambda number: _characters(batch[number]))
+        answers: dict[int, dict[str, Answer]] = {}
         for start in range(0, len(order), self.settings.alike):
             numbers = order[start : start + self.settings.alike]
-            part = self.predictor.answers([batch[number] for number in numbers])
-            for answer in part:
-                answer.pop("task", None)  # which of several, as the address says already
+            part = answers_by_task(self.predictor, [batch[number] for number in numbers])
             answers.update(zip(numbers, part, strict=True))
         return [answers[number] for number in range(len(batch))]
 
@@ -255,6 +263,7 @@ def create_app(
     ):
         app.add_exception_handler(error, answer)
     own_paths = [task.path(verb) for task in ends.tasks for verb in (PREDICT, EXPLAIN)]
+    own_paths += [every.path(PREDICT) for every in ends.every]
     access = Access(
         token=settings.token,
         hosts=settings.hosts,
@@ -279,6 +288,14 @@ def add_tasks(app: DescribedApp, ends: Endpoints) -> None:
             )
     if not ends.tasks[0].name:
         return
+    for every in ends.every:
+        app.add_api_route(
+            every.path(PREDICT),
+            ends.predicts(every),
+            methods=["POST"],
+            response_model=None,
+            **all_operation(ends.limits, every.forms),
+        )
     for verb in (PREDICT, EXPLAIN):
         for path in (verb, f"{verb}/{{name}}"):
             app.add_api_route(
@@ -288,6 +305,11 @@ def add_tasks(app: DescribedApp, ends: Endpoints) -> None:
                 response_model=None,
                 include_in_schema=False,
             )
+
+
+def _characters(examples: Examples) -> int:
+    """The characters of an input, as the task that reads most of it does."""
+    return max(sum(map(len, one.texts)) for one in examples.values())
 
 
 def _prepare_thread() -> None:

@@ -2,7 +2,8 @@
 
 The kinds whose answers follow from single places share batches and one head. Every task has its own
 columns of the head's outputs, and the columns of other tasks are masked (BAM, arXiv 1907.04829).
-A label of such a task is a pair: the name of the task, and the label there.
+Other tasks take turns with them: each has batches and a head of its own, on the same encoder. A
+label of such a task is a pair: the name of the task, and the label there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,8 +27,11 @@ from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.layers import OutHead, TokenHead
+from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.mean_metric import MeanMetric
+from tasklm.tasks.members import Member, parts_of, places_of
 from tasklm.tasks.saved import number_in, text_in
+from tasklm.tasks.turns import Turn
 
 KIND = "several"
 SHARING = ("classify", "multilabel", "regress", "tag")  # kinds that can share a head
@@ -36,50 +40,6 @@ MOST = 1000  # tasks
 ALL = "all"  # stands for every task, where a name is asked for
 _NAME = re.compile(r"[\w.-]{1,80}")
 SIMPLEST, LINEAR = "simplest baseline of each task", "linear model of each task"
-
-
-@dataclass(frozen=True)
-class Member:
-    """One of several tasks, and its columns of the outputs."""
-
-    name: str
-    task: Task
-    metric: str
-    first: int  # column
-    outputs: int  # columns
-    places: float = 1.0  # of a training example, on average: the words of a sentence
-
-    @property
-    def columns(self) -> slice:
-        """Its columns of the outputs."""
-        return slice(self.first, self.first + self.outputs)
-
-    def own(self, examples: Sequence[Example]) -> list[Example]:
-        """Its examples among some, as its task reads them."""
-        return [alone(example) for example in examples if example.task == self.name]
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers a place has as its target."""
-        return self.outputs if self.task.kind == "multilabel" else 1
-
-    def targets(self, targets: Tensor, number: int) -> Tensor:
-        """Its targets, NONE at the places of other tasks."""
-        own = targets[..., 1 : 1 + self.numbers].masked_fill(targets[..., :1] != number, NONE)
-        if self.task.kind != "multilabel":
-            own = own[..., 0]
-        return own if self.task.kind == "regress" else own.round().long()
-
-
-def alone(example: Example) -> Example:
-    """An example as its own task reads it."""
-    label = None if example.label is None else example.label[1]
-    return dataclasses.replace(example, label=label, task="")
-
-
-def joined(name: str, examples: Sequence[Example]) -> list[Example]:
-    """Examples of a task as those of one of several."""
-    return [dataclasses.replace(one, label=(name, one.label), task=name) for one in examples]
 
 
 def members_of(task: Task) -> list[Member]:
@@ -102,11 +62,10 @@ def is_name(name: str) -> bool:
 
 @TASKS.register(KIND)
 class Several:
-    """Tasks with one encoder and one head."""
+    """Tasks with one encoder and one head; with a head for each turn where some take turns."""
 
     kind: ClassVar[str] = KIND
     classifies, reads_vectors, packs, together = False, False, True, 1
-    untaught = ""
     metrics: tuple[str, ...] = (MEAN,)
     elsewhere = None
 
@@ -120,14 +79,14 @@ class Several:
         self.members: list[Member] = []
         first = 0
         for name, task in tasks.items():
-            require_sharing(name, task)
-            head = task.head(1, 0.0)
-            assert isinstance(head, OutHead)
-            count = head.wide_width
-            own = (places or {}).get(name, 1.0)
-            self.members.append(Member(name, task, metrics[name], first, count, own))
+            count, own = _outputs(task), (places or {}).get(name, 1.0)
+            column = first * bool(count)  # the first of its own head, where it takes turns
+            self.members.append(Member(name, task, metrics[name], column, count, own))
             first += count
         self.outputs = first
+        self.turns = _turns(self.members)
+        untaught = [member for member in self.members if member.task.untaught]
+        self.untaught = "; ".join(f"{one.name}: {one.task.untaught}" for one in untaught)
         self.pairs = any(member.task.pairs for member in self.members)
         self.cased = any(member.task.cased for member in self.members)
         self._numbers = {member.name: number for number, member in enumerate(self.members)}
@@ -171,8 +130,8 @@ class Several:
         metrics, places = {}, {}
         for one in listed:
             name, kind = text_in(one, "name"), text_in(one["task"], "kind")
-            if name in tasks or kind not in SHARING or not is_name(name):
-                problem = "occurs twice, is of another kind, or cannot have this name"
+            if name in tasks or kind == KIND or not is_name(name):
+                problem = "occurs twice, is of several tasks, or cannot have this name"
                 raise ValueError(f"the task {name!r} {problem}")
             tasks[name] = TASKS.get(kind).from_dict(one["task"])
             metrics[name], places[name] = text_in(one, "metric"), number_in(one, "places")
@@ -211,7 +170,13 @@ class Several:
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """The units of each task; targets begin with the number of the task."""
+        """The units of each task; targets begin with the number of the task.
+
+        Where tasks take turns, those of each turn as it encodes them, one turn after the other.
+        """
+        if self.turns:
+            turns = [turn.encode(examples, tokeniser, length) for turn in self.turns]
+            return list(chain.from_iterable(turns))
         units: list[list[Unit]] = [[] for _ in examples]
         numbers = max(member.numbers for member in self.members)
         for number, member in enumerate(self.members):
@@ -224,11 +189,17 @@ class Several:
         return [unit for own in units for unit in own]
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
-        """A fresh head with the outputs of all tasks."""
+        """A fresh head with the outputs of all tasks, or one for each turn."""
+        if self.turns:
+            return TurnsHead(turn.task.head(width, dropout, normed) for turn in self.turns)
         return TokenHead(width, self.outputs, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The losses of all tasks; one that is summed over words is divided by the usual number."""
+        """The losses of all tasks; one that is summed over words is divided by the usual number.
+
+        Where tasks take turns, losses, counts and what is kept are those of `turn_of` a batch.
+        """
+        assert not self.turns
         losses = []
         for number, member in enumerate(self.members):
             own = member.targets(targets, number)
@@ -266,7 +237,7 @@ class Several:
         """The tasks, each tuned on its own examples."""
         tasks, metrics, places = {}, {}, {}
         for member in self.members:
-            own = _parts(member, examples, units, predictions)
+            own = parts_of(member, examples, units, predictions)
             tasks[member.name] = member.task.tuned(*own) if own[0] else member.task
             metrics[member.name], places[member.name] = member.metric, member.places
         return Several(tasks, metrics, places)
@@ -277,7 +248,7 @@ class Several:
         """The answers of each task, with its name."""
         answers: list[Answer] = [{} for _ in examples]
         for member in self.members:
-            own = member.task.answers(*_parts(member, examples, units, predictions))
+            own = member.task.answers(*parts_of(member, examples, units, predictions))
             for place, answer in zip(places_of(examples, member.name), own, strict=True):
                 answers[place] = {"task": member.name, **answer}
         return answers
@@ -308,6 +279,10 @@ class Several:
         for member in self.members:
             own = {split: member.own(part) for split, part in held.items() if member.own(part)}
             part = None if wide is None else wide.parts.get(member.name)
+            if self.turns:  # the model has no wide part, but a linear model is a baseline
+                dev = own.get("dev", [])
+                fitted = member.task.fit_wide(member.own(train), dev, member.metric)
+                part = None if fitted is None else fitted.wide
             cheap = list(
                 member.task.baselines(member.own(train), own, member.metric, part).values()
             )
@@ -321,7 +296,11 @@ class Several:
     def fit_wide(
         self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
     ) -> FittedWide | None:
-        """Fits the wide part of each task; None if a tagger has none, or no task has any."""
+        """Fits the wide part of each task; None if a tagger has none, no task has any, or some take
+        turns.
+        """
+        if self.turns:
+            return None
         fitted = {
             member.name: member.task.fit_wide(member.own(train), member.own(dev), member.metric)
             for member in self.members
@@ -336,18 +315,53 @@ class Several:
         return FittedWide(wide, wide.laid_out(train, outputs))
 
 
-def require_sharing(name: str, task: Task) -> None:
-    """Raises RecipeError, with the way out, for a task that cannot share a head with others."""
-    problem = ""
-    if task.kind not in SHARING:
-        problem = f"tasks of kind {task.kind} cannot share a model; kinds that can: "
-        problem += ", ".join(SHARING)
-    elif not task.packs:
-        problem = "a CRF cannot share a model; leave out kind.crf"
-    elif getattr(task, "marks", ()):
-        problem = "a head that reads marks cannot share a model; leave out kind.marks"
-    if problem:
-        raise RecipeError([f"several.tasks: {name}: {problem}, or train it by itself"])
+def turns_of(task: Task) -> tuple[Turn, ...]:
+    """The turns that tasks take; none where all share batches, or there is one task."""
+    return task.turns if isinstance(task, Several) else ()
+
+
+def turn_of(task: Task, number: int) -> Task:
+    """The task of a turn, by its number: what computes the losses of its batches."""
+    turns = turns_of(task)
+    return turns[number].task if turns else task
+
+
+def taught_width(task: Task) -> int:
+    """The columns of what teachers say of several tasks; a turn uses the first of them."""
+    assert isinstance(task, Several)
+    return max((turn.outputs for turn in task.turns), default=task.outputs)
+
+
+def _outputs(task: Task) -> int:
+    """The columns of a task in a head that tasks share; 0 for one that cannot share it.
+
+    It must answer from single places that may stand in any row: no CRF, and no head that reads
+    marks.
+    """
+    if task.kind not in SHARING or not task.packs or bool(getattr(task, "marks", False)):
+        return 0
+    head = task.head(1, 0.0)
+    assert isinstance(head, OutHead)
+    return head.wide_width
+
+
+def _turns(members: Sequence[Member]) -> tuple[Turn, ...]:
+    """One turn for those that share a head, if any, and one for each other; none if all share."""
+    sharing = [member for member in members if member.shares]
+    if len(sharing) == len(members):
+        return ()
+    turns = []
+    if sharing:
+        tasks = {member.name: member.task for member in sharing}
+        metrics = {member.name: member.metric for member in sharing}
+        places = {member.name: member.places for member in sharing}
+        mixed = Several(tasks, metrics, places)
+        turns.append(Turn(tuple(tasks), mixed, mixed.outputs, True))
+    for member in members:
+        if not member.shares:
+            outputs = max(1, len(member.task.labels))
+            turns.append(Turn((member.name,), member.task, outputs, False))
+    return tuple(turns)
 
 
 def require_columns(wide: AnyWide | None, task: Task) -> None:
@@ -357,27 +371,9 @@ def require_columns(wide: AnyWide | None, task: Task) -> None:
         raise ValueError("the wide part does not have the tasks of the model")
 
 
-def places_of(examples: Sequence[Example], name: str) -> list[int]:
-    """Where the examples of a task stand among all."""
-    return [place for place, example in enumerate(examples) if example.task == name]
-
-
 def _numbered(targets: NDArray[Any], number: int, numbers: int) -> NDArray[np.float32]:
     """The targets of a unit behind the number of its task, filled up with NONE."""
     rows = targets.reshape(len(targets), -1)
     row = np.full((len(rows), 1 + numbers), NONE, np.float32)
     row[:, 0], row[:, 1 : 1 + rows.shape[1]] = number, rows
     return row
-
-
-def _parts(
-    member: Member, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-) -> tuple[list[Example], list[Unit], list[Any]]:
-    """The examples, units and kept outputs of one task."""
-    where = {place: number for number, place in enumerate(places_of(examples, member.name))}
-    own, kept_outputs = [], []
-    for unit, outputs in zip(units, predictions, strict=True):
-        if unit.example in where:
-            own.append(dataclasses.replace(unit, example=where[unit.example]))
-            kept_outputs.append(member.task.keep(outputs[:, member.columns]))
-    return member.own(examples), own, kept_outputs

@@ -278,8 +278,10 @@ class Tag:
         return int((targets != NONE).sum())
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
-        """The numbers of the best tags."""
-        return best_tags(outputs) if self.crf else outputs.argmax(-1)
+        """The numbers of the best tags: those of the best sequence from the scores of a CRF, or of
+        each word where the outputs are a teacher's.
+        """
+        return best_tags(outputs) if outputs.ndim == 3 else outputs.argmax(-1)
 
     def tuned(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

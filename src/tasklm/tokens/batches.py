@@ -45,6 +45,7 @@ class TokenBatch:
     tiles: Tensor | None = None
     # rows next to one another that are answered as one, and stay in one micro-batch
     together: int = 1
+    turn: int = 0  # which of the turns that several tasks take it is of
 
     def flat_places(self) -> Tensor:
         """The places that the head reads in the flattened batch, (rows · places,)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from tasklm.tasks.base import NONE, Task, Unit, split_by_unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
+from tasklm.tasks.several import turns_of
+from tasklm.tasks.turns import share_taught
 from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.packing import first_fit
 from tasklm.tokens.tokenizer import Vocabulary
@@ -98,7 +101,21 @@ class EncodedExamples:
         wide: NDArray[np.float32] | None = None,
         taught: NDArray[np.float32] | None = None,
     ) -> EncodedExamples:
-        """Examples as their task encodes them, with outputs of a wide part and teachers, if any."""
+        """Examples as their task encodes them, with outputs of a wide part and teachers, if any.
+
+        Those of tasks that take turns have no wide part.
+        """
+        if turns := turns_of(task):
+            assert wide is None
+            encoded = [(turn, turn.encode(examples, vocabulary, length)) for turn in turns]
+            if taught is not None:
+                share_taught(encoded, len(examples), taught)
+            return EncodedTurns(
+                [
+                    cls(examples, units, vocabulary, length, turn.task.together)
+                    for turn, units in encoded
+                ]
+            )
         units = task.encode(examples, vocabulary, length)
         if wide is not None and units:
             units[0].share_out(units, wide)
@@ -242,11 +259,60 @@ class EncodedExamples:
             **_tensors(rooms),
         )
 
-    def in_order(self, batch: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
-        """Yields every group once, padded, sorted by length, with the numbers of the groups."""
-        order = np.argsort(self.lengths, kind="stable")
+    def in_order(self, rows: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
+        """Yields every group once, padded, sorted by length, with the numbers of the groups.
+
+        A batch has about so many rows, and a group at least.
+        """
+        order, batch = np.argsort(self.lengths, kind="stable"), max(1, rows // self.together)
         for start in range(0, len(order), batch):
             yield order[start : start + batch], self.padded(order[start : start + batch])
+
+
+class EncodedTurns(EncodedExamples):
+    """The examples of tasks that take turns: a batch has groups of one turn.
+
+    Groups are numbered through all turns, those of a turn one after the other.
+    """
+
+    def __init__(self, parts: Sequence[EncodedExamples]) -> None:
+        first = parts[0]
+        units = list(chain.from_iterable(part.units for part in parts))
+        super().__init__(first.examples, units, first.vocabulary, first.length)
+        self.parts = list(parts)
+        self.firsts = np.cumsum([0, *map(len, parts)])  # groups before each turn, and in all
+        self.lengths = np.concatenate([part.lengths for part in parts])
+        self.totals = np.concatenate([part.totals for part in parts])
+        self._units_before = np.cumsum([0, *(len(part.units) for part in parts)])
+
+    @property
+    def group_examples(self) -> list[Example]:
+        """The example of each group."""
+        return list(chain.from_iterable(part.group_examples for part in self.parts))
+
+    def turn_and_own(self, groups: np.ndarray) -> tuple[int, np.ndarray]:
+        """The turn of some groups, which have the same, and their numbers there."""
+        turn = int(np.searchsorted(self.firsts, groups[0], side="right")) - 1
+        own = np.asarray(groups) - self.firsts[turn]
+        assert own.min() >= 0 and own.max() < len(self.parts[turn])
+        return turn, own
+
+    def numbers_of(self, groups: np.ndarray) -> list[int]:
+        """The numbers of the units of some groups of one turn."""
+        turn, own = self.turn_and_own(groups)
+        before = int(self._units_before[turn])
+        return [before + number for number in self.parts[turn].numbers_of(own)]
+
+    def padded(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> TokenBatch:
+        """The units of some groups of one turn, one a row."""
+        turn, own = self.turn_and_own(groups)
+        return replace(self.parts[turn].padded(own, shape), turn=turn)
+
+    def in_order(self, rows: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
+        """Yields every group once, padded, turn by turn."""
+        for turn, part in enumerate(self.parts):
+            for own, batch in part.in_order(rows):
+                yield own + self.firsts[turn], replace(batch, turn=turn)
 
 
 def _tensors(arrays: dict[str, NDArray[np.float32]]) -> dict[str, Any]:

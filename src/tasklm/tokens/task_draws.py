@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,3 +52,9 @@ class TaskDraws:
             drawn.append(np.concatenate(orders)[start : start + count])
         together: Numbers = np.concatenate(drawn)
         return np.asarray(together[shuffled(len(together), seed, epoch)])
+
+
+def weight_of(examples: Sequence[Example], power: float) -> float:
+    """The sum over the tasks of some examples of their sizes to a power."""
+    sizes = Counter(example.task for example in examples)
+    return float(sum(size**power for size in sizes.values()))

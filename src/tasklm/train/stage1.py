@@ -20,8 +20,10 @@ from tasklm.device.machine import Machine
 from tasklm.models.task_model import task_outputs
 from tasklm.objectives.base import Corrupted, TwoHalves
 from tasklm.tasks.base import Task
+from tasklm.tasks.heads.turns import head_of_turn
+from tasklm.tasks.several import turn_of
 from tasklm.tokens.batches import PackedStream, TokenBatch
-from tasklm.tokens.example_streams import ExampleStream
+from tasklm.tokens.turn_streams import AnyStream
 from tasklm.train.steps import Step, step_seed
 
 
@@ -68,7 +70,7 @@ def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch) -> float:
         0,
         batch.ids.shape[1],
         wanted=rows * places,
-        task_head=head.flops(rows, places),
+        task_head=head_of_turn(head, batch.turn).flops(rows, places),
     )
 
 
@@ -89,7 +91,8 @@ class JointModel(nn.Module):
     def task_loss(self, task: TokenBatch) -> Tensor:
         """The task's loss, summed over the examples."""
         assert task.targets is not None
-        return self.task.loss(task_outputs(self.encoder, self.head, task), task.targets)
+        outputs = task_outputs(self.encoder, self.head, task)
+        return turn_of(self.task, task.turn).loss(outputs, task.targets)
 
     def internal_losses(self, task: TokenBatch, text: Corrupted) -> dict[str, Tensor]:
         """The task's and the objective's losses on the same examples."""
@@ -104,7 +107,7 @@ class JointStage:
     """Interleaves internal and external batches."""
 
     module: JointModel
-    internal: ExampleStream
+    internal: AnyStream
     external: PackedStream | None
     rho1: int  # external batches after an internal one
     rho2: float  # weight of the language loss on internal batches
@@ -144,7 +147,7 @@ class JointStage:
         step = Step(
             batch=JointBatch(None, task, self.machine.counts_pieces(task)),
             compute=self._compute_internal,
-            targets={"task": self.module.task.count(task.targets)},
+            targets={"task": turn_of(self.module.task, task.turn).count(task.targets)},
             weights={"task": 1.0 / (self.rho2 + 1.0)},
             tokens=task.ids.numel(),
             flops=task_flops(self.cost, self.module.head, task),

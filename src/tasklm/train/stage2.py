@@ -15,8 +15,9 @@ from tasklm.device.machine import Machine
 from tasklm.models.task_model import TaskModel
 from tasklm.models.weights import save_weights
 from tasklm.tasks.base import Task
+from tasklm.tasks.several import turn_of
 from tasklm.tokens.batches import TokenBatch
-from tasklm.tokens.example_streams import ExampleStream
+from tasklm.tokens.turn_streams import AnyStream
 from tasklm.train.stage1 import JointBatch, task_flops
 from tasklm.train.steps import Step
 
@@ -66,11 +67,11 @@ class TaskLosses:
 
     def _sums(self, batch: TokenBatch) -> dict[str, Tensor]:
         assert batch.targets is not None
-        outputs = self.module(batch)
-        losses = {"task": self.task.loss(outputs, batch.targets)}
+        outputs, task = self.module(batch), turn_of(self.task, batch.turn)
+        losses = {"task": task.loss(outputs, batch.targets)}
         if self.taught:
             assert batch.taught is not None
-            losses["teacher"] = self.task.taught_loss(outputs, batch.taught, batch.targets)
+            losses["teacher"] = task.taught_loss(outputs, batch.taught, batch.targets)
         return losses
 
     def fits(self, other: TaskLosses) -> bool:
@@ -88,7 +89,7 @@ class FinetuneStage:
     """Trains on the task's batches and scores dev after every epoch."""
 
     losses: TaskLosses
-    stream: ExampleStream
+    stream: AnyStream
     evaluate: Callable[[TaskModel], Judgement]
     best_path: Path | None  # where the best weights are kept
     machine: Machine
@@ -118,11 +119,12 @@ class FinetuneStage:
         """The one batch of a step."""
         batch = self.stream.next()
         assert batch.targets is not None
+        count = turn_of(self.losses.task, batch.turn).count(batch.targets)
         weights = {"task": 1.0} if self.teaching is None else self.teaching.weights(step)
         return Step(
             batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
             compute=self._compute,
-            targets=dict.fromkeys(weights, self.losses.task.count(batch.targets)),
+            targets=dict.fromkeys(weights, count),
             weights=weights,
             tokens=batch.ids.numel(),
             flops=task_flops(self.cost, self.module.head, batch),

@@ -19,12 +19,14 @@ from tasklm.encoders.shapes import SHALLOW
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Finetune, Train
-from tasklm.tasks.base import score
+from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
+from tasklm.tasks.several import turns_of
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
-from tasklm.tokens.examples import EncodedExamples
-from tasklm.tokens.task_draws import TaskDraws
+from tasklm.tokens.examples import EncodedExamples, EncodedTurns
+from tasklm.tokens.task_draws import TaskDraws, weight_of
+from tasklm.tokens.turn_streams import AnyStream, TurnStream
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
@@ -72,10 +74,25 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
 
 def _stream(
     context: TrainingContext, examples: EncodedExamples, batch: int, seed: int
-) -> ExampleStream:
-    machine, task = context.machine, context.task
-    draws = TaskDraws.of(examples.group_examples, context.task_power)
-    return ExampleStream(examples, batch, seed, machine.compiles, task.packs, draws)
+) -> AnyStream:
+    machine, power = context.machine, context.task_power
+
+    def stream(of: EncodedExamples, task: Task) -> ExampleStream | None:
+        if not len(of):
+            return None
+        draws = TaskDraws.of(of.group_examples, power)
+        return ExampleStream(of, batch, seed, machine.compiles, task.packs, draws)
+
+    if isinstance(examples, EncodedTurns):
+        streams = [
+            stream(part, turn.task)
+            for part, turn in zip(examples.parts, turns_of(context.task), strict=True)
+        ]
+        weights = [weight_of(part.group_examples, power) for part in examples.parts]
+        return TurnStream(examples, streams, weights, seed)
+    whole = stream(examples, context.task)
+    assert whole is not None
+    return whole
 
 
 def _is_small(cost: EncoderCost, batch: int, length: int) -> bool:

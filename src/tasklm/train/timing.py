@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from torch import nn
 
 from tasklm.device.machine import Machine
 from tasklm.models.task_model import ROWS
-from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
@@ -25,9 +27,12 @@ SQUARE_ON_GPU, SQUARE_IN_BF16, SQUARE = 8192, 2048, 1024
 
 
 def seconds_per_step(
-    stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4
+    stage: Stage, rule: Rule, machine: Machine, seconds: float, least: int = 4, turns: int = 1
 ) -> float:
-    """The seconds of one step of a stage, which is used up by it: build another one to train."""
+    """The seconds of one step of a stage, which is used up by it: build another one to train.
+
+    `turns`: that tasks take, each of which is compiled before the clock.
+    """
     with machine.ranks.by_itself():
         steps = Loop(
             stage,
@@ -37,7 +42,7 @@ def seconds_per_step(
             None,
             machine,
         ).run()
-        for _ in range(WARM_COMPILED if machine.compiles else WARM):
+        for _ in range(turns * WARM_COMPILED if machine.compiles else WARM):
             next(steps)
         machine.synchronize()
         started, done = time.perf_counter(), 0
@@ -52,10 +57,11 @@ def seconds_per_step(
 
 def seconds_per_example(model: nn.Module, examples: EncodedExamples, machine: Machine) -> float:
     """The seconds of a pass forward for an example, of a few batches from short to long ones."""
-    order = np.argsort(examples.lengths, kind="stable")
-    size = max(1, ROWS // examples.together)
-    starts = np.linspace(0, max(0, len(order) - size), PASSES).astype(int).tolist()
-    batches = [examples.padded(order[start : start + size]) for start in starts]
+    parts = examples.parts if isinstance(examples, EncodedTurns) else [examples]
+    batches = []
+    for turn, part in enumerate(parts):
+        if len(part):
+            batches += [replace(batch, turn=turn) for batch in _some(part)]
     model.eval()
     with torch.inference_mode(), machine.arithmetic():
         model(batches[-1].to(machine.device))  # the first pass also allocates
@@ -65,7 +71,15 @@ def seconds_per_example(model: nn.Module, examples: EncodedExamples, machine: Ma
             model(batch.to(machine.device))
         machine.synchronize()
         spent = time.perf_counter() - started
-    return spent / (PASSES * min(size, len(order)))
+    return spent / sum(len(batch.ids) // batch.together for batch in batches)
+
+
+def _some(examples: EncodedExamples) -> list[TokenBatch]:
+    """A few batches from short examples to long ones."""
+    order = np.argsort(examples.lengths, kind="stable")
+    size = max(1, ROWS // examples.together)
+    starts = np.linspace(0, max(0, len(order) - size), PASSES).astype(int).tolist()
+    return [examples.padded(order[start : start + size]) for start in starts]
 
 
 @functools.cache

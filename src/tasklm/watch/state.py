@@ -122,7 +122,7 @@ class Watched:
 
     def _state(self, now: float) -> dict[str, Any]:
         started, running, recipe = self._lock.taken_at(), self._lock.held(), self._recipe_now()
-        comparisons = _comparisons(recipe)
+        comparisons = _comparisons(recipe, self.folder / COMPARE)
         for name in comparisons:
             self._histories.setdefault(name, History(self.folder / COMPARE / name / EVENTS))
         histories = {name: self._histories[name] for name in ("", *comparisons)}
@@ -320,14 +320,14 @@ def _names(paths: Iterable[Path]) -> list[str]:
     return sorted({path.name.removesuffix(".partial") for path in paths})
 
 
-def _comparisons(recipe: dict[str, Any]) -> list[str]:
-    """The ablations of the recipe, by the names of their folders."""
-    names = recipe.get("evaluate", {}).get("compare", [])
-    return [
-        name
-        for name in names
-        if isinstance(name, str) and "/" not in name and name not in ("", ".", "..")
-    ]
+def _comparisons(recipe: dict[str, Any], folder: Path) -> list[str]:
+    """The ablations of the recipe, and the runs that one of them is made of, by their folders."""
+    names = []
+    for name in recipe.get("evaluate", {}).get("compare", []):
+        if isinstance(name, str) and "/" not in name and name not in ("", ".", ".."):
+            inside = sorted((folder / name).glob(f"*/{RECIPE}"))
+            names += [name, *(f"{name}/{path.parent.name}" for path in inside)]
+    return names
 
 
 def _messages(histories: dict[str, History]) -> list[dict[str, Any]]:
