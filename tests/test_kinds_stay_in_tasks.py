@@ -27,6 +27,7 @@ ANY_KIND = {
     "readers.folders",
     "readers.texts",
     "readers.conll",
+    "consistency.base",
     "heads.layers",
     "baselines.wide",
     "baselines.wide_parts",
