@@ -7,6 +7,7 @@ see less of the text are to agree with them: the auxiliary modules of cross-view
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -20,10 +21,14 @@ FIRST_HALF, SECOND_HALF = "first half", "second half"  # of a text
 USUAL_NORM = 0.5  # of virtual adversarial noise
 
 
-class Auxiliary(nn.Module):
+class Auxiliary(nn.Module, abc.ABC):
     """A module that answers from a part of the text; it is dropped after training."""
 
     reads: tuple[str, ...]  # names of the states that it is called with
+
+    @abc.abstractmethod
+    def flops(self, rows: int, places: int) -> float:
+        """The FLOPs of a forward pass on states of so many rows and places."""
 
 
 class Consistency(Protocol):

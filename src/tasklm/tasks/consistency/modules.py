@@ -21,6 +21,10 @@ class StateModule(Auxiliary):
         self.dense = nn.Linear(width, width)
         self.out = nn.Linear(width, outputs)
 
+    def flops(self, rows: int, places: int) -> float:
+        """The FLOPs of a forward pass."""
+        return 2.0 * rows * places * (self.dense.weight.numel() + self.out.weight.numel())
+
     def forward(self, states: Tensor) -> Tensor:
         """Outputs (rows, places, outputs) of states (rows, places, width)."""
         outputs: Tensor = self.out(self.dense(self.dropout(states)).relu())
@@ -38,6 +42,10 @@ class PairModule(Auxiliary):
         self.reads = reads
         self.head = BiaffineHead(width, relations, dropout)
         self.root = nn.Parameter(0.02 * torch.randn(2, width))
+
+    def flops(self, rows: int, places: int) -> float:
+        """The FLOPs of a forward pass."""
+        return self.head.flops(rows, places)
 
     def forward(self, dependents: Tensor, heads: Tensor) -> Tensor:
         """Scores (rows, places, places, 1 + relations), as the primary head gives them."""
