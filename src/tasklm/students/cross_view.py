@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Encoder
-from tasklm.encoders.layers.directed import layers_below
+from tasklm.encoders.layers.directed import layers_below, without_views
 from tasklm.models.task_model import TaskModel
 from tasklm.students.base import STUDENTS, Classroom, RawBatch, Student, pass_flops, text_holds
 from tasklm.tasks.consistency.base import (
@@ -38,8 +38,12 @@ class CrossView(Student):
 
     def __init__(self, room: Classroom, encoder: Encoder) -> None:
         super().__init__(room, encoder)
+        if room.consistency.of_words and not getattr(encoder, "view_width", 0):
+            raise without_views(type(encoder).__name__.lower())
         modules = room.consistency.auxiliaries(
-            encoder.shape.width, encoder.view_width, room.settings.unlabelled_dropout
+            encoder.shape.width,
+            getattr(encoder, "view_width", 0),
+            room.settings.unlabelled_dropout,
         )
         self.names = list(modules)
         self.auxiliaries = nn.ModuleList(modules.values())
