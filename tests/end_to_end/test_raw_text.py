@@ -139,6 +139,8 @@ def test_the_ablation_without_raw_text_is_a_row(data: Path, tmp_path: Path) -> N
     scores = run(tmp_path / "run", values)
     names = [row.name for row in scores.rows if row.kind == "ablation"]
     assert names == ["labels alone, without raw text", "task data only"]
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "What the raw text changed" in page and "were right with labels alone" in page
     compared = tmp_path / "run" / "compare" / "supervised"
     assert not (compared / "raw-text").exists()
     ours, theirs = (

@@ -40,7 +40,7 @@ from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, recipe_key
 from tasklm.registry import nearest
 from tasklm.report.report import write_report
-from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, stage1_name
+from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, SUPERVISED, stage1_name
 from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
@@ -50,7 +50,6 @@ from tasklm.train.start import title_of
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
 READING = "reading the examples"  # shown in the meantime
-SUPERVISED = "supervised"  # the ablation without text that has no labels
 COMPARISONS = {
     "task-only": "task data only",
     "random": "random selection",
