@@ -22,6 +22,7 @@ ANY_KIND = {
     "several",
     "readers.splits",
     "readers.several",
+    "readers.labelled_share",
     "readers.formats",
     "readers.columns",
     "readers.folders",

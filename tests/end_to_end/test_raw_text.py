@@ -24,6 +24,8 @@ from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.forking import Commands
 from tests.end_to_end.kind_data import CASES
 from tests.end_to_end.test_kill import kill_at
+from tests.end_to_end.test_processes import losses, several
+from tests.end_to_end.test_processes import run as run_words
 from tests.end_to_end.test_several import tagged
 
 FAST = {**QUICK, "train.steps": "6", "finetune.epochs": "2", "finetune.seeds": "1"}
@@ -235,3 +237,23 @@ def test_killed_beside_raw_text_ends_in_identical_weights(
     name = "stage2/seed-1/best.safetensors"
     one, other = load_weights(straight / name), load_weights(cut / name)
     assert all(np.array_equal(one[key].numpy(), other[key].numpy()) for key in one)
+
+
+def test_two_processes_train_what_one_trains(data: Path, tmp_path: Path) -> None:
+    """But for the order of sums: without dropout, whose draws are each process's own."""
+    values = settings(
+        data, "tag", "cross-view", finetune__dropout="0", finetune__unlabelled_dropout="0"
+    )
+    one, two = tmp_path / "one" / "run", tmp_path / "two" / "run"
+    run(one, values)
+    words = ["fit", values.pop("data.train"), "--corpus", values.pop("data.corpus")]
+    words += ["--out", str(two)]
+    for key, value in values.items():
+        words += [f"--{key}", str(value)]
+    result = run_words([*several(2), "-m", "tasklm", *words])
+    assert result.returncode == 0, result.stderr[-2000:]
+    ours, theirs = (losses(folder / "stage2" / "seed-1") for folder in (one, two))
+    assert len(ours) == len(theirs) > 1
+    for (step, values_of), (_, others) in zip(ours, theirs, strict=True):
+        for name, value in values_of.items():
+            assert others[name] == pytest.approx(value, abs=5e-3), (step, name)
