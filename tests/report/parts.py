@@ -182,6 +182,24 @@ def full(text: str, **sizes: int) -> ReportParts:
         words=[(text, 1.25, 17)],
         words_random=[(text, 1.5, 18)],
         contamination=[{"text": text, "split": "test"}],
+        raw_text={
+            "answers": 9,
+            "right": 5,
+            "right_before": 3,
+            "gained": 4,
+            "lost": 2,
+            "cases": [
+                {
+                    "word": text,
+                    "text": text,
+                    "gold": text,
+                    "before": text,
+                    "count": count,
+                    "texts": [text] * count,
+                }
+                for count in range(7)
+            ],
+        },
         recipe_toml=text,
         command=text,
         made_with=text,

@@ -27,6 +27,7 @@ NAMES = (
     "classes",
     "calibration",
     "mistakes",
+    "raw",
     "data",
     "selected",
     "vectors",

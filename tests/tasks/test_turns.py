@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.errors import RecipeError
 from tasklm.models.all_tasks import answers_of_all
 from tasklm.models.one_task import alone
 from tasklm.models.task_model import (
@@ -70,6 +71,11 @@ def test_tasks_that_share_a_head_are_one_turn_and_each_other_its_own(read: Joine
     again = TASKS.get("several").from_dict(read.task.to_dict())
     assert isinstance(again, Several) and again.to_dict() == read.task.to_dict()
     assert [turn.names for turn in again.turns] == TURNS
+
+
+def test_tasks_with_heads_of_their_own_refuse_text_without_labels(read: JoinedTasks) -> None:
+    with pytest.raises(RecipeError, match=r"finetune\.unlabelled: .* a head of its own"):
+        read.task.consistency()
 
 
 def test_units_are_those_of_each_task_by_itself(read: JoinedTasks, vocabulary: Vocabulary) -> None:

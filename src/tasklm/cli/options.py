@@ -50,7 +50,8 @@ Master = Annotated[
 Compare = Annotated[
     str | None,
     typer.Option(
-        help="Ablations to train, comma-separated: task-only, random, no-teacher, single."
+        help="Ablations to train, comma-separated: task-only, random, no-teacher, supervised, "
+        "single."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

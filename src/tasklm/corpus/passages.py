@@ -81,7 +81,8 @@ def _units(text: str, most: int, level: int) -> Iterator[tuple[str, int]]:
             yield from _units(piece, most, level + 1)
 
 
-def _sentences(text: str) -> Iterator[str]:
+def sentences(text: str) -> Iterator[str]:
+    """Yields slices that make up the text, each up to the end of a sentence or paragraph."""
     start = 0
     for end in _SENTENCE_END.finditer(text):
         full_stop = end.group("stop") == "." and "\n\n" not in end.group()
@@ -136,4 +137,4 @@ def _separable(left: str, right: str) -> bool:
     return words(left + right) == words(left) + words(right)
 
 
-_LEVELS = (_sentences, _cut_after(_LINE_END), _cut_after(_SPACE), _characters)
+_LEVELS = (sentences, _cut_after(_LINE_END), _cut_after(_SPACE), _characters)

@@ -42,6 +42,10 @@ class Albert(SummedEmbeddings):
         last: Hidden = self.shared(hidden, layout, wanted)
         return last.states
 
+    def views(self, batch: TokenBatch, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward states (ends, width) and backward states (begins, width) of the first passes."""
+        return self.directed_states(batch, ends, begins, [self.shared] * self.shape.layers)
+
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """The states of the query stream (rows, places, width)."""
         own = self.projection(self.embed(batch))

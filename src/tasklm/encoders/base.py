@@ -84,6 +84,8 @@ class Encoder(Protocol):
     gelu: str  # which GELU it computes, "none" (exact) or "tanh", and a prediction head likewise
     # whether the heads of tasks have the LayerNorm that those of its family in transformers have
     normed_heads: bool
+    # width of the states of `views`; 0 where an encoder has no restricted views
+    view_width: int
 
     def __call__(self, batch: TokenBatch, wanted: Tensor | None = None) -> Tensor:
         """Hidden states (rows, length, width), or those of the tokens `wanted`: (wanted, width).
@@ -101,6 +103,16 @@ class Encoder(Protocol):
         self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
     ) -> Tensor:
         """The hidden states of embedded tokens, as `__call__` does."""
+        ...
+
+    def views(self, batch: TokenBatch, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward states (ends, view width) of tokens that have read nothing right of themselves,
+        and backward states (begins, view width) of tokens that have read nothing left of
+        themselves.
+
+        Both are of the embeddings and the lowest layers. `ends` and `begins` (int64) number tokens
+        of the flattened batch.
+        """
         ...
 
 

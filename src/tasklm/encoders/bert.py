@@ -92,6 +92,11 @@ class Bert(SummedEmbeddings):
             hidden = layer(hidden, layout, wanted if number == self.shape.layers else None)
         return hidden.states
 
+    def views(self, batch: TokenBatch, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward states (ends, width) and backward states (begins, width) of the lowest layers."""
+        layers: Any = self.layers
+        return self.directed_states(batch, ends, begins, layers)
+
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """The states of the query stream (rows, places, width)."""
         own = self.projection(self.embed(batch))

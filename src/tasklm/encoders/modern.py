@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.initial_weights import draw_encoder, shrink_outputs
 from tasklm.encoders.layers.activation import gelu
 from tasklm.encoders.layers.attention import Layout, attend, layout_of
+from tasklm.encoders.layers.directed import BACKWARD, FORWARD, directed, layers_below
 from tasklm.encoders.layers.two_streams import Streams, attend_streams, project
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -108,6 +110,7 @@ class Modern(nn.Module):
     def __init__(self, shape: Shape, tables: bool = True) -> None:
         super().__init__()
         self.shape, self.head_width = shape, shape.width // shape.heads
+        self.view_width = shape.width
         if self.head_width % 2:
             raise RecipeError(
                 [
@@ -149,6 +152,24 @@ class Modern(nn.Module):
             hidden = layer(hidden, layout, angles, wanted if number == self.shape.layers else None)
         out: Tensor = self.last_norm(hidden)
         return out
+
+    def views(self, batch: TokenBatch, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward states (ends, width) and backward states (begins, width) of the lowest layers,
+        brought to size one: no norm follows a layer but the last.
+        """
+        first = self.projection(self.embed(batch))
+        angles = rotary_angles(batch.positions, self.head_width)
+        layers: Any = self.layers
+        lowest = list(layers)[: layers_below(self.shape.layers)]
+        states = []
+        for direction, wanted in ((FORWARD, ends), (BACKWARD, begins)):
+            layout = layout_of(directed(batch, direction), self.head_width)
+            hidden = first
+            for layer in lowest[:-1]:
+                hidden = layer(hidden, layout, angles, None)
+            hidden = lowest[-1](hidden, layout, angles, wanted)
+            states.append(functional.layer_norm(hidden, (self.shape.width,), eps=EPSILON))
+        return states[0], states[1]
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """The states of the query stream (rows, places, width)."""

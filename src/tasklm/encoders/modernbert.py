@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tasklm.encoders.base import ENCODERS
+from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.layers.attention import Layout, layout_of
+from tasklm.encoders.layers.directed import without_views
 from tasklm.encoders.layers.two_streams import Streams
 from tasklm.encoders.modern import Modern, rotary_angles
 from tasklm.errors import RecipeError
@@ -28,7 +29,13 @@ def is_global(layer: int) -> bool:
 
 @ENCODERS.register("modernbert")
 class ModernBert(Modern):
-    """`modern` with local layers."""
+    """`modern` with local layers, and without restricted views: training begins with published
+    weights, whose layers read both sides.
+    """
+
+    def __init__(self, shape: Shape, tables: bool = True) -> None:
+        super().__init__(shape, tables)
+        self.view_width = 0
 
     def contextualise(
         self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
@@ -49,6 +56,10 @@ class ModernBert(Modern):
             hidden = layer(hidden, layout, angles, wanted if last else None)
         out: Tensor = self.last_norm(hidden)
         return out
+
+    def views(self, batch: TokenBatch, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Raises RecipeError: this encoder has no restricted views."""
+        raise without_views("modernbert")
 
     def two_streams(self, batch: TokenBatch, streams: Streams) -> Tensor:
         """Raises RecipeError: two streams have no local layers."""

@@ -80,16 +80,17 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: TokenBatch) -> Tensor:
         """The outputs of head and wide part."""
-        return self._with_wide(task_outputs(self.encoder, self.head, batch), batch)
+        return self.with_wide(task_outputs(self.encoder, self.head, batch), batch)
 
     def without_encoder(self, batch: TokenBatch) -> Tensor:
         """The outputs of a model whose head is silent: the same without a pass of the encoder."""
         assert isinstance(self.head, OutHead) and batch.places is not None
         out = self.head.out
         states = out.weight.new_zeros((*batch.places.shape, out.in_features))
-        return self._with_wide(self.head(states), batch)
+        return self.with_wide(self.head(states), batch)
 
-    def _with_wide(self, outputs: Tensor, batch: TokenBatch) -> Tensor:
+    def with_wide(self, outputs: Tensor, batch: TokenBatch) -> Tensor:
+        """The outputs of a head with what the wide part adds to them."""
         if self.wide_scale is None:
             return outputs
         assert batch.wide is not None

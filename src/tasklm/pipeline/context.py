@@ -86,6 +86,7 @@ class TaskData:
     wide_of_text: Any = None  # the same with word vectors of a corpus, if that is better
     equal_shares: bool = False  # of the selected text, for several tasks
     sources: Sequence[Source] = ()  # of several tasks
+    hidden: Sequence[Example] = ()  # of train, without their labels: see data.share
 
     @property
     def held_out(self) -> dict[str, list[Example]]:

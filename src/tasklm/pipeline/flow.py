@@ -28,6 +28,7 @@ from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.planning import make_plan, settled
+from tasklm.pipeline.raw_text import check_student, raw_text, require_student
 from tasklm.pipeline.report import report_parts
 from tasklm.pipeline.scope import decided_scope, is_timed, may_stay_linear
 from tasklm.pipeline.selection import check_settings, select
@@ -35,11 +36,12 @@ from tasklm.pipeline.single_tasks import SINGLE, single_row
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
 from tasklm.pipeline.taught_text import taught_text
 from tasklm.recipe.model_sections import FEWEST_TYPES
+from tasklm.recipe.raw_text import NO_STUDENT
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, recipe_key
 from tasklm.registry import nearest
 from tasklm.report.report import write_report
-from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, stage1_name
+from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, SUPERVISED, stage1_name
 from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
@@ -53,6 +55,7 @@ COMPARISONS = {
     "task-only": "task data only",
     "random": "random selection",
     "no-teacher": "labels alone, without teachers",
+    SUPERVISED: "labels alone, without raw text",
     SINGLE: OWN_MODELS,
 }
 
@@ -157,7 +160,9 @@ def _train(
     if until == "tokenize":
         return None
     text = taught_text(run, task, selected)
-    parts = steps.training_context(run, task, tokens, plan, text)
+    raw = raw_text(run, task, selected)
+    parts = steps.training_context(run, task, tokens, plan, text, raw)
+    require_student(run, parts)
     trainings = steps.train(run, task, parts, tokens, plan)
     run.keep_clock()
     if until == "train":
@@ -176,6 +181,7 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     with run.tracker.progress(READING):
         task = reading.read_task(run)
     run.recipe = settled(run.recipe, task, run.machine)
+    check_student(run, task)
     for note in task.splits.notes:
         run.tracker.detail(note)
     refuse(task.findings)
@@ -247,7 +253,13 @@ def _row_name(ours: Trained) -> str:
         name = f"{select.stages[0].upper()} selection (TLM)"
     tasks = len(members_of(ours.task.task))
     together = f", {tasks} tasks together" if tasks else ""
-    return name + _started_from(ours) + together + ", taught" * ours.parts.taught
+    return name + _started_from(ours) + together + ", taught" * ours.parts.taught + _studied(ours)
+
+
+def _studied(trained: Trained) -> str:
+    if trained.parts.raw is None:
+        return ""
+    return f", {trained.run.recipe.finetune.unlabelled} on raw text"
 
 
 def _started_from(trained: Trained) -> str:
@@ -325,6 +337,7 @@ def _comparison(ours: Trained, name: str) -> Run:
         finetune={
             "epochs": max(seed.summary()["epochs"] for seed in ours.seeds),
             "seeds": len(ours.seeds) // run.recipe.train.seeds,
+            "unlabelled": _student(run.recipe, name),
         },
         distill=_teaching(run.recipe, name),
         evaluate={"compare": [], "baselines": False, "ensemble": False},
@@ -333,6 +346,13 @@ def _comparison(ours: Trained, name: str) -> Run:
     return open_run(
         recipe, run.folder / COMPARE / name, run.tracker.inside(COMPARISONS[name]), run.cache
     )
+
+
+def _student(recipe: Recipe, name: str) -> str:
+    """Who learns from text without labels in an ablation."""
+    if name == SUPERVISED:
+        return NO_STUDENT
+    return recipe.finetune.unlabelled
 
 
 def _teaching(recipe: Recipe, name: str) -> dict[str, Any]:
@@ -362,6 +382,8 @@ def _known_comparisons(recipe: Recipe) -> None:
     ]
     if "no-teacher" in recipe.evaluate.compare and not recipe.distill.teachers:
         problems.append("evaluate.compare: 'no-teacher' goes with distill.teachers")
+    if SUPERVISED in recipe.evaluate.compare and not recipe.finetune.has_student:
+        problems.append(f"evaluate.compare: {SUPERVISED!r} goes with finetune.unlabelled")
     if SINGLE in recipe.evaluate.compare and not recipe.several.tasks:
         problems.append("evaluate.compare: 'single' goes with several tasks")
     if problems:

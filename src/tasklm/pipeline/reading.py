@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +15,14 @@ from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store,
 from tasklm.corpus.store import kept_store
 from tasklm.errors import DataError, RecipeError
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
+from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
 from tasklm.tasks.audit import audit_corpus, audit_splits
-from tasklm.tasks.base import TASKS
+from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.readers.labelled_share import split_by_label_share
 from tasklm.tasks.readers.several import read_several
 from tasklm.tasks.readers.splits import read_splits
 
@@ -32,6 +36,9 @@ def read_task(run: Run) -> TaskData:
         raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
     splits = read_splits(data)
     task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
+    hidden = _hide_labels(task, splits, data.share)
+    if hidden:
+        task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
     settings = [
         data.text_column,
@@ -41,6 +48,7 @@ def read_task(run: Run) -> TaskData:
         data.leaks,
         data.kind,
         *sections(run.recipe, "kind"),
+        *_share(data),
     ]
     metric = run.recipe.evaluate.metric
     return TaskData(
@@ -49,7 +57,25 @@ def read_task(run: Run) -> TaskData:
         findings=[*task.audit(splits), *audit_splits(splits, data)],
         key=digest([files, settings]),
         metric=task.metrics[0] if metric == "auto" else task.metric(metric).name,
+        hidden=hidden,
     )
+
+
+def _hide_labels(task: Task, splits: Splits, share: float) -> list[Example]:
+    """Takes examples out of train but for a share of the labels; these, without their labels."""
+    total = len(splits.train)
+    splits.train, hidden = split_by_label_share(task, splits.train, share)
+    if hidden:
+        splits.notes.append(
+            f"data.share: the labels of {len(splits.train):,} of {total:,} training examples are "
+            "used"
+        )
+    return hidden
+
+
+def _share(data: Data) -> list[float]:
+    """What the share of labels adds to a key: nothing where all are used."""
+    return [] if data.share >= 1.0 else [data.share]
 
 
 def _read_several(recipe: Recipe) -> TaskData:
@@ -62,7 +88,8 @@ def _read_several(recipe: Recipe) -> TaskData:
         way_out = "give the task that needs it a recipe: several.tasks = NAME=recipe.toml"
         raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
     tasks = read_several(recipe)
-    contents = []
+    hidden = _hide_labels(tasks.task, tasks.splits, data.share)
+    contents: list[Any] = []
     for source in tasks.sources:
         data = source.data
         files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
@@ -72,10 +99,11 @@ def _read_several(recipe: Recipe) -> TaskData:
         task=tasks.task,
         splits=tasks.splits,
         findings=tasks.findings,
-        key=digest([contents, recipe.data.leaks, tasks.task.to_dict()]),
+        key=digest([contents, recipe.data.leaks, tasks.task.to_dict(), *_share(recipe.data)]),
         metric=tasks.task.metrics[0],
         equal_shares=recipe.several.queries == "equal",
         sources=tasks.sources,
+        hidden=hidden,
     )
 
 

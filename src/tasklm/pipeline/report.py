@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 import tasklm
 from tasklm.analysis.run_files import curves_of
+from tasklm.analysis.unseen_words import unseen_words
 from tasklm.analysis.word_counts import overrepresented
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import LINEAR
@@ -29,7 +30,17 @@ from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
 from tasklm.report.report import ReportParts
-from tasklm.run_folder import COMPARE, MANIFEST, MODEL, SELECTED, SUMMARY, seed_title, stage1_name
+from tasklm.run_folder import (
+    COMPARE,
+    MANIFEST,
+    MODEL,
+    SELECTED,
+    SUMMARY,
+    SUPERVISED,
+    best_seed,
+    seed_title,
+    stage1_name,
+)
 from tasklm.select.base import asking_split, read_selection, selection_is_clear
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
@@ -72,9 +83,26 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         contamination=corpus.contamination.examples if corpus else [],
         **analyses,
     )
+    parts.raw_text = _raw_text_changes(trained, split)
     if trained.selected is not None and corpus is not None:
         _describe_selection(parts, run, task, corpus, trained.selected)
     return parts
+
+
+def _raw_text_changes(trained: Trained, split: str) -> dict[str, Any] | None:
+    """What raw text changed beside the ablation without it; None where there is no ablation."""
+    run, task, raw = trained.run, trained.task, trained.parts.raw
+    if raw is None or SUPERVISED not in run.recipe.evaluate.compare:
+        return None
+    seeds = [
+        dataclasses.replace(one, run=run.folder / COMPARE / SUPERVISED) for one in trained.seeds
+    ]
+    best = seeds.index(best_seed(seeds)) + 1
+    answers = read_json(seeds[0].run / "predictions" / f"{split}-{best}.json")
+    alone = [task.task.label_of(answer) for answer in answers]
+    ours = [task.task.label_of(answer) for answer in trained.best_answers(split)]
+    examples = task.splits.named()[split]
+    return unseen_words(task.splits.train, examples, (ours, alone), raw.examples)
 
 
 def _seed_text(trained: Trained) -> str:

@@ -20,6 +20,15 @@ from tasklm.tasks.members import Member, places_of
 from tasklm.tasks.several import members_of
 from tasklm.train.stages import batch_of
 
+# keys of [data] that are not of a single task
+OF_ALL_TASKS = (
+    "corpus",
+    "corpus_column",
+    "passage_words",
+    "contamination_words",
+    "unlabelled",
+    "share",
+)
 SINGLE = "single"  # the name of the comparison
 Train = Callable[[Run, TaskData, CorpusData | None, str], Trained | None]
 
@@ -80,7 +89,7 @@ def _run_of(member: Member, ours: Trained, comparison: Run, epochs: int | None) 
     data = {
         name: value
         for name, value in dataclasses.asdict(source.data).items()
-        if name not in ("corpus", "corpus_column", "passage_words", "contamination_words")
+        if name not in OF_ALL_TASKS
     }
     recipe = comparison.recipe.changed(
         several={"tasks": []},
@@ -98,7 +107,9 @@ def _task_of(member: Member, task: TaskData) -> TaskData:
     """The examples of one task, those that leaked from other tasks left out as in ours."""
     splits = task.splits
     own = Splits(member.own(splits.train), member.own(splits.dev), member.own(splits.test))
-    return TaskData(member.task, own, [], digest([task.key, member.name]), member.metric)
+    key = digest([task.key, member.name])
+    hidden = member.own(task.hidden)
+    return TaskData(member.task, own, [], key, member.metric, hidden=hidden)
 
 
 def _costs(rows: list[Row]) -> Costs:

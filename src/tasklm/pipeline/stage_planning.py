@@ -212,11 +212,11 @@ def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: in
     seconds, turns = _of_budget(plan, STAGE2_SECONDS), max(1, len(turns_of(parts.task)))
     rule = rule_of(run.recipe.finetune)
     step = seconds_per_step(stage, rule, run.machine, seconds, turns=turns)
-    forward = seconds_per_example(stage.module, parts.dev, run.machine)
+    forward = seconds_per_example(stage.model, parts.dev, run.machine)
     trainings, judged = run.recipe.train.seeds, len(parts.dev)
     return Pace(
         trainings * step,
-        len(stage.stream),
+        stage.epoch,
         trainings * forward * judged,
         forward * (trainings * (judged + held) + rules.EXPLAINED),
     )

@@ -27,11 +27,13 @@ from tasklm.pipeline.context import (
 )
 from tasklm.pipeline.linear_part import FittedPart, wide_part
 from tasklm.pipeline.planning import MEASURING
+from tasklm.pipeline.raw_text import NO_RAW_TEXT, RawTexts, encoded_raw_text
 from tasklm.pipeline.stage_planning import short_time_warning, stage2_seconds, stage_plan
 from tasklm.pipeline.summaries import stage1_text, stage2_text
 from tasklm.pipeline.taught_text import NO_TEXT, TaughtText
 from tasklm.pipeline.teachers import Taught, taught
 from tasklm.recipe.model_sections import Train
+from tasklm.recipe.raw_text import without_raw_text
 from tasklm.recipe.schema import Recipe
 from tasklm.registry import nearest
 from tasklm.run_folder import SUMMARY, Seed, seeds_of, stage1_name
@@ -93,9 +95,16 @@ def _counted(batches: Iterator[list[str]], bar: Bar) -> Iterator[list[str]]:
 
 
 def training_context(
-    run: Run, task: TaskData, tokens: Tokenised, plan: Plan, text: TaughtText = NO_TEXT
+    run: Run,
+    task: TaskData,
+    tokens: Tokenised,
+    plan: Plan,
+    text: TaughtText = NO_TEXT,
+    raw: RawTexts = NO_RAW_TEXT,
 ) -> TrainingContext:
-    """The inputs of both training stages; `text` is what teachers labelled for the second."""
+    """The inputs of both training stages; for the second `text` is what teachers labelled, and
+    `raw` has no labels.
+    """
     recipe, length = run.recipe, run.recipe.tokens.rows
     if recipe.train.start:
         shape = starting_weights(Path(recipe.train.start)).shape_for(length)
@@ -127,6 +136,8 @@ def training_context(
         recipe.several.power,
         lessons,
         text.key,
+        encoded_raw_text(run, task, tokens, raw),
+        raw.key,
     )
 
 
@@ -331,12 +342,12 @@ def finetune(
     teachers = [taught(run, task).key, recipe.distill.labels] if parts.taught else []
     if parts.lessons_key:
         teachers.append(parts.lessons_key)
-    before = [*wide, *teachers]
+    before = [*wide, *teachers, *([parts.raw_key] if parts.raw_key else [])]
     trained: list[Seed] = []  # newly trained seeds
     for number, seed in enumerate(seeds):
         training = trainings[seed.stage1 - 1]
         key = digest(
-            [training.key, epochs, task.metric, seed.stage2, dataclasses.asdict(settings), *before]
+            [training.key, epochs, task.metric, seed.stage2, without_raw_text(settings), *before]
         )
 
         def build(folder: Path, seed: Seed = seed, seeds_left: int = len(seeds) - number) -> None:

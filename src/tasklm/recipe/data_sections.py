@@ -25,6 +25,22 @@ class Data:
     )
     test: str = key("", "test set, scored once at the end; empty: no test score")
     corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
+    unlabelled: str = key(
+        "",
+        (
+            "file of further texts without labels, read as the task's own, for "
+            "finetune.unlabelled; empty: the selected passages alone"
+        ),
+    )
+    share: float = key(
+        1.0,
+        (
+            "share of train whose labels are used; the rest counts as text without labels "
+            "(finetune.unlabelled)"
+        ),
+        low=0.0001,
+        high=1.0,
+    )
     kind: str = key(
         "auto",
         (

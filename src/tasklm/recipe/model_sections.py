@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasklm.recipe.parsing import key
+from tasklm.recipe.raw_text import RawText
 
 OPTIMISERS = ("adamw", "lamb", "muon")
 SCHEDULES = ("linear", "cosine", "constant")
@@ -237,7 +238,7 @@ class Train(Moments):
 
 
 @dataclass(frozen=True)
-class Finetune(Moments):
+class Finetune(Moments, RawText):
     epochs: int | None = key(
         None,
         (

@@ -37,7 +37,7 @@ class Evaluate:
     )
     confidence: float = key(0.95, "coverage of the interval", low=0.5, high=0.999)
     compare: tuple[str, ...] = key(
-        (), "ablations to train for comparison: task-only, random, no-teacher, single"
+        (), "ablations to train for comparison: task-only, random, no-teacher, supervised, single"
     )
     baselines: bool = key(True, "score the majority and TF-IDF + linear baselines")
     ensemble: bool = key(

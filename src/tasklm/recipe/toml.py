@@ -18,7 +18,11 @@ from tasklm.storage.files import digest
 from tasklm.storage.safe_reading import is_there, read_text, resolved_path
 
 MOST_BYTES = 16 << 20  # of a recipe
-PATH_KEYS = {"data": ("train", "dev", "test"), "tokens": ("file",), "train": ("start",)}
+PATH_KEYS = {
+    "data": ("train", "dev", "test", "unlabelled"),
+    "tokens": ("file",),
+    "train": ("start",),
+}
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:

@@ -18,6 +18,7 @@ from tasklm.report.answers import calibration, classes, mistakes, sure_of
 from tasklm.report.costs import cost
 from tasklm.report.encoder_pictures import attention, class_vectors
 from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
+from tasklm.report.raw_text import raw_text
 from tasklm.report.score_tables import score_table
 from tasklm.report.sections import data, heading, learning_curves
 from tasklm.report.selection import label_words, selected, typical_words
@@ -49,10 +50,10 @@ class ReportParts:
     "texts": rows of dev, "positional", "vertical", "total": numbers of heads, "heads": [{"layer",
     "head", "kind": positional | vertical | both | other, "positional": share, "vertical": share,
     "picture": [[weight]]}]}. contamination: {"text", …}: passages dropped because they contain dev
-    or test text, with their origin. start: the name of the checkpoint that the training continued
-    from, if any. recipe_toml: the recipe with all automatic values filled in; made_with: versions
-    and device. reading: notes from reading the data, such as skipped rows; notes: decisions taken
-    before training.
+    or test text, with their origin. raw_text: what `unseen_words` counts. start: the name of the
+    checkpoint that the training continued from, if any. recipe_toml: the recipe with all automatic
+    values filled in; made_with: versions and device. reading: notes from reading the data, such as
+    skipped rows; notes: decisions taken before training.
     """
 
     title: str = "tasklm report"
@@ -75,6 +76,7 @@ class ReportParts:
     class_vectors: dict[str, Any] | None = None
     attention: dict[str, Any] | None = None
     contamination: Sequence[dict[str, Any]] = ()
+    raw_text: dict[str, Any] | None = None
     start: str = ""
     recipe_toml: str = ""
     command: str = ""
@@ -107,6 +109,7 @@ def render(parts: ReportParts) -> str:
             "Most confident mistakes" if sorted_by_confidence else "Mistakes",
             mistakes(parts.mistakes, of),
         ),
+        ("raw", "What the raw text changed", raw_text(parts.raw_text, of)),
         (
             "data",
             "The data",

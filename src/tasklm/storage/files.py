@@ -40,6 +40,7 @@ MADE_BY = {  # artefact of a run → the command that rebuilds it
     "wide": "train",
     "teachers": "finetune",
     "taught-text": "finetune",
+    "raw-text": "finetune",
     "stage2": "finetune",
     **dict.fromkeys(
         ("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"),

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasklm.errors import RunError
+from tasklm.errors import RecipeError, RunError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
+from tasklm.tasks.consistency.base import Consistency
 from tasklm.tasks.examples import Example, Finding, Splits
 
 NONE = -100  # target of a place without one: padding of batches
@@ -65,6 +66,8 @@ class Unit:
     # (answers, outputs): what the model's wide part says
     wide: NDArray[np.float32] | None = None
     taught: NDArray[np.float32] | None = None  # (answers, outputs): what teachers say, as logits
+    # for text without labels, the column of the last token of what begins at each place
+    lasts: list[int] | None = None
 
     @property
     def wide_shape(self) -> tuple[int, int]:
@@ -224,6 +227,12 @@ class Task(Protocol):
         """What the outputs of one unit, cut to its places, teach: logits (answers, classes)."""
         ...
 
+    def consistency(self) -> Consistency:
+        """How the task learns from text without labels; raises RecipeError, with the reason, where
+        it cannot.
+        """
+        ...
+
     def keep(self, outputs: Floats) -> Any:
         """The part of one unit's outputs to keep: those of its places, or what is decoded from them
         if they are large.
@@ -288,6 +297,18 @@ class Untaught:
     def lesson(self, outputs: Floats) -> Floats:
         """There is none: see `untaught`."""
         raise RunError(f"{self.kind}: {self.untaught}")
+
+
+class LabelsAlone:
+    """A kind of task that cannot learn from text without labels, and why."""
+
+    kind: ClassVar[str]
+    labels_alone: str
+
+    def consistency(self) -> Consistency:
+        """There is none: see `labels_alone`."""
+        problem = f"tasks of kind {self.kind} learn from labels alone: {self.labels_alone}"
+        raise RecipeError([f"finetune.unlabelled: {problem}; leave it out"])
 
 
 def score(metric: Metric, gold: Sequence[Label], predicted: Sequence[Label]) -> float:

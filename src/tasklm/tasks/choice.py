@@ -19,7 +19,18 @@ from torch.nn import functional
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Label,
+    LabelsAlone,
+    Metric,
+    Tokeniser,
+    Unit,
+)
 from tasklm.tasks.baselines.option_words import filled, has_blank
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
@@ -35,7 +46,7 @@ from tasklm.tasks.saved import whole_in
 
 
 @TASKS.register("choice")
-class Choice:
+class Choice(LabelsAlone):
     """One of up to `together` options; the label is the number of the right one, from 0.
 
     Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option
@@ -49,6 +60,7 @@ class Choice:
     classifies, pairs, cased = False, False, False
     reads_vectors = False
     untaught = ""
+    labels_alone = "raw text has no question with options"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
 

@@ -21,6 +21,7 @@ from tasklm.tasks.baselines.linear import choose_classes, majority
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_classes
+from tasklm.tasks.consistency.texts import TextConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.heads.soft_losses import soft_cross_entropy
@@ -156,6 +157,9 @@ class Classify:
 
     def count(self, targets: Tensor) -> int:
         return int((targets != NONE).sum()) // self.reads
+
+    def consistency(self) -> TextConsistency:
+        return TextConsistency(len(self.labels), reads=self.reads)
 
     def keep(self, outputs: np.ndarray) -> np.ndarray:
         first: np.ndarray = outputs[0]

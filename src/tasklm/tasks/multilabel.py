@@ -35,6 +35,7 @@ from tasklm.tasks.baselines.linear import Setting, Targets, Trainer
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
+from tasklm.tasks.consistency.texts import TextConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.heads.soft_losses import soft_binary_cross_entropy
@@ -222,6 +223,10 @@ class Multilabel:
     def count(self, targets: Tensor) -> int:
         """The number of examples."""
         return int((targets[..., 0] != NONE).sum())
+
+    def consistency(self) -> TextConsistency:
+        """The labels of a text and of its halves."""
+        return TextConsistency(len(self.labels), independent=True)
 
     def keep(self, outputs: Floats) -> Any:
         """The probabilities of the labels."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from tasklm.tasks.base import (
     Unit,
     Untaught,
 )
+from tasklm.tasks.baselines.usual_arcs import Arc, Neighbours, UsualArcs, most
+from tasklm.tasks.consistency.trees import TreeConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
 from tasklm.tasks.heads.trees import best_tree, tree_faults
@@ -50,8 +52,6 @@ from tasklm.tasks.readers.word_rows import (
 )
 from tasklm.tasks.saved import names_in, text_in, truth_in
 
-Arc = tuple[int, str]  # number of the head (0: root), relation
-Key = TypeVar("Key", bound=Hashable)
 DIGITS = 9  # of the number of a word, at most
 
 
@@ -119,7 +119,7 @@ class Parse(Untaught):
         counts = _relation_counts(train)
         return cls(
             sorted(counts),
-            _most(counts),
+            most(counts),
             settings.punctuation,
             are_characters(example.words for example in train),
         )
@@ -200,6 +200,10 @@ class Parse(Untaught):
         """The number of words whose head is in their row."""
         return int((targets[..., 0] >= 0).sum())
 
+    def consistency(self) -> TreeConsistency:
+        """Heads and relations, seen from both sides of dependent and head."""
+        return TreeConsistency(len(self.labels))
+
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
         """An array (words, 2): the heads of the best tree, and the best relation to each."""
         outputs = outputs[:, : len(outputs)]  # heads too
@@ -275,78 +279,6 @@ class Parse(Untaught):
     ) -> None:
         """None: this kind has no wide part."""
         return
-
-
-class Neighbours:
-    """The word before, or the word after, as head of every word, whichever is right more often in
-    train, with its usual relation.
-    """
-
-    def __init__(self, train: Sequence[Example]) -> None:
-        if _right_heads(train, -1) >= _right_heads(train, 1):
-            self._step, self.side = -1, "before"
-        else:
-            self._step, self.side = 1, "after"
-        of_root: Counter[str] = Counter()
-        of_others: Counter[str] = Counter()
-        for head, relation in chain.from_iterable(example.label for example in train):
-            (of_others if head else of_root)[relation] += 1
-        self._relations = {True: _most(of_root or of_others), False: _most(of_others or of_root)}
-
-    def arcs(self, example: Example) -> list[Arc]:
-        """The arcs of a sentence."""
-        return [(head, self._relations[head == 0]) for head in _heads(example, self._step)]
-
-
-def _heads(example: Example, step: int) -> list[int]:
-    """The number of the next word on one side of each, 0 if there is none."""
-    count = len(example.words)
-    return [(word + step) % (count + 1) for word in range(1, count + 1)]
-
-
-def _right_heads(train: Sequence[Example], step: int) -> int:
-    """How many words have the next word on one side as head."""
-    right = 0
-    for example in train:
-        arcs = zip(example.label, _heads(example, step), strict=True)
-        right += sum(head == guess for (head, _), guess in arcs)
-    return right
-
-
-class UsualArcs:
-    """The most frequent distance to the head, with relation, of each word in train; for unknown
-    words that of all words.
-    """
-
-    def __init__(self, train: Sequence[Example]) -> None:
-        words: dict[str, Counter[tuple[int, str]]] = defaultdict(Counter)
-        overall: Counter[tuple[int, str]] = Counter()
-        for example in train:
-            for number, (word, (head, relation)) in enumerate(
-                zip(example.words, example.label, strict=True), 1
-            ):
-                distance = head - number if head else 0  # 0: the root
-                arc = (distance, relation)
-                words[word][arc] += 1
-                overall[arc] += 1
-        self._words = {word: _most(counts) for word, counts in words.items()}
-        self._overall = _most(overall)
-
-    def arcs(self, example: Example) -> list[Arc]:
-        """The arcs of a sentence; distances beyond it are clipped to its first or last word."""
-        arcs = []
-        for number, word in enumerate(example.words, 1):
-            distance, relation = self._words.get(word, self._overall)
-            head = 0
-            if distance:
-                head = min(max(number + distance, 1), len(example.words))
-            arcs.append((head, relation))
-        return arcs
-
-
-def _most(counts: Counter[Key]) -> Key:
-    """The most frequent key; the alphabetically first in a tie."""
-    return min(counts, key=lambda key: (-counts[key], str(key)))
 
 
 def _relation_counts(examples: Sequence[Example]) -> Counter[str]:

@@ -21,6 +21,7 @@ from tasklm.tasks.base import (
     Elsewhere,
     Floats,
     Label,
+    LabelsAlone,
     Metric,
     Tokeniser,
     Unit,
@@ -52,13 +53,14 @@ USUAL = 3.0
 
 
 @TASKS.register("regress")
-class Regress:
+class Regress(LabelsAlone):
     """A score between the smallest and the largest label of train."""
 
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
     untaught = ""
+    labels_alone = "a score is one number, without a distribution to agree with"
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
 

@@ -25,6 +25,8 @@ from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
+from tasklm.tasks.consistency.base import Consistency
+from tasklm.tasks.consistency.together import JointConsistency
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.layers import OutHead, TokenHead
 from tasklm.tasks.heads.turns import TurnsHead
@@ -226,6 +228,20 @@ class Several:
             for number, member in enumerate(self.members)
         ]
         return max(round(sum(counts)), int(any(counts)))
+
+    def consistency(self) -> Consistency:
+        """That of all tasks that have one; tasks of words and of texts cannot share a text."""
+        if own := [turn.names[0] for turn in self.turns if not turn.mixed]:
+            problem = f"{', '.join(own)}: a task with a head of its own cannot share a text"
+            raise RecipeError(
+                [f"finetune.unlabelled: {problem} with other tasks; train them apart"]
+            )
+        learning = [one for one in self.members if not hasattr(one.task, "labels_alone")]
+        members = {one.name: one.task.consistency() for one in learning}
+        if len({member.of_words for member in members.values()}) != 1:
+            problem = "tasks of words and tasks of texts read other places of a text"
+            raise RecipeError([f"finetune.unlabelled: {problem}; train them apart"])
+        return JointConsistency(members, {one.name: one.columns for one in learning})
 
     def keep(self, outputs: Floats) -> Floats:
         """All outputs: which task a unit belongs to is known later."""

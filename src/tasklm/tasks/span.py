@@ -40,6 +40,7 @@ from tasklm.tasks.base import (
     Elsewhere,
     Floats,
     Label,
+    LabelsAlone,
     Metric,
     Tokeniser,
     Unit,
@@ -90,7 +91,7 @@ class GoldTexts:
 
 
 @TASKS.register("span")
-class Span(Untaught):
+class Span(LabelsAlone, Untaught):
     """Extractive question answering.
 
     Gold labels are lists of (answer, its start), predicted ones texts; "": no answer.
@@ -99,6 +100,7 @@ class Span(Untaught):
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
     reads_vectors = False
+    labels_alone = "raw text has no questions"
     untaught = "answers are token positions, and a teacher may use other tokens"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
@@ -109,10 +111,8 @@ class Span(Untaught):
         """`unanswerable`: training questions without an answer occur, and an answer is then given
         only where its score exceeds that of "no answer" by more than `threshold`.
         """
-        self.stride = stride
-        self.answer_tokens = answer_tokens
-        self.unanswerable = unanswerable
-        self.threshold = threshold
+        self.stride, self.answer_tokens = stride, answer_tokens
+        self.unanswerable, self.threshold = unanswerable, threshold
         self.labels: list[str] = []
         self.together = 1
 

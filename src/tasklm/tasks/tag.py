@@ -24,6 +24,7 @@ from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.usual_tags import UsualTags
 from tasklm.tasks.baselines.wide import labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_tags
+from tasklm.tasks.consistency.words import TagConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.heads.crf import (
     CrfHead,
@@ -276,6 +277,10 @@ class Tag:
     def count(self, targets: Tensor) -> int:
         """The number of words."""
         return int((targets != NONE).sum())
+
+    def consistency(self) -> TagConsistency:
+        """Each word's tags, seen from five sides."""
+        return TagConsistency(len(self.labels), self.crf)
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:
         """The numbers of the best tags: those of the best sequence from the scores of a CRF, or of

@@ -34,6 +34,9 @@ class TokenBatch:
     # (rows, answers, outputs) float32: what the wide part of a model adds; None: it has none
     wide: Tensor | None = None
     taught: Tensor | None = None  # (rows, answers, outputs) float32: what teachers say, as logits
+    # (rows, places) int64, for text without labels: the last column of what begins at a place, −1
+    # where nothing does
+    lasts: Tensor | None = None
     # (groups, pieces + 1) int32: where pieces begin in each group of rows, and its end
     bounds: Tensor | None = None
     most: int = 0  # pieces that a row may hold, padding left out; 0: as many as fit

@@ -88,6 +88,7 @@ class EncodedExamples:
         self.most_places = max(counts)
         self.few_places = len(counts) == 1 and max(counts) <= FEW_PLACES
         self.pairs = any(unit.second for unit in units)
+        self.has_lasts = any(unit.lasts is not None for unit in units)
         beside = [Beside.of(name, units) for name in ("wide", "taught")]
         self.beside = [numbers for numbers in beside if numbers.outputs]
 
@@ -159,10 +160,12 @@ class EncodedExamples:
             groups, length, places = shape
             units += [Unit([], [], None)] * (groups * self.together - len(units))
             batch = padded_rows([unit.tokens for unit in units], pad, length=length)
-        read = np.zeros((len(units), places), np.int64)
+        read, lasts = np.zeros((len(units), places), np.int64), self._no_lasts((len(units), places))
         wanted = self._no_targets((len(units), places))
         for row, unit in enumerate(units):
             read[row, : len(unit.places)] = unit.places
+            if lasts is not None and unit.lasts is not None:
+                lasts[row, : len(unit.places)] = unit.lasts
             if wanted is not None and unit.targets is not None:
                 wanted[row, : len(unit.places)] = unit.targets
         rooms = {numbers.name: numbers.zeros(len(units), places, 1) for numbers in self.beside}
@@ -180,6 +183,7 @@ class EncodedExamples:
             targets=_tensor(wanted),
             segments=segments,
             places=torch.from_numpy(read),
+            lasts=_tensor(lasts),
             **_tensors(rooms),
         )
 
@@ -200,6 +204,12 @@ class EncodedExamples:
             if unit.targets is not None:
                 return np.full((*places, *unit.targets.shape[1:]), NONE, unit.targets.dtype)
         return None
+
+    def _no_lasts(self, places: tuple[int, int]) -> np.ndarray | None:
+        """An array for the last columns of what begins at places; None where these are unknown."""
+        if not self.has_lasts:
+            return None
+        return np.full(places, -1, np.int64)
 
     def packed(self, groups: np.ndarray, rows: int, length: int) -> TokenBatch:
         """Lays the units of some groups end to end in `rows` rows of `length`, or more rows.
@@ -229,6 +239,7 @@ class EncodedExamples:
         positions = np.zeros(grid, np.int64)
         segments = np.zeros(grid, np.int64) if self.pairs else None
         read, wanted = np.zeros(places, np.int64), self._no_targets(places)
+        lasts = self._no_lasts(places)
         rooms = {numbers.name: numbers.zeros(rows, places[1], most) for numbers in self.beside}
         filled, pieces_in, places_in = (np.zeros(rows, np.int64) for _ in range(3))
         for unit, row in zip(units, where, strict=True):
@@ -246,6 +257,8 @@ class EncodedExamples:
             read[row, there] = start + np.asarray(unit.places)
             if wanted is not None and unit.targets is not None:
                 wanted[row, there] = unit.targets
+            if lasts is not None and unit.lasts is not None:
+                lasts[row, there] = start + np.asarray(unit.lasts)
             filled[row], places_in[row] = here.stop, there.stop
         return TokenBatch(
             ids=torch.from_numpy(ids),
@@ -254,6 +267,7 @@ class EncodedExamples:
             targets=_tensor(wanted),
             segments=_tensor(segments),
             places=torch.from_numpy(read),
+            lasts=_tensor(lasts),
             longest=self.length,
             most=most,
             **_tensors(rooms),

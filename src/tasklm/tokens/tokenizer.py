@@ -98,11 +98,13 @@ class Vocabulary:
         """[CLS] tokens [SEP]."""
         return [self.cls, *tokens, self.sep]
 
-    def continuing(self) -> np.ndarray:
+    def continuing(
+        self, key: str = "train.whole_words", way_out: str = "set it to false"
+    ) -> np.ndarray:
         """Whether each token continues the word before it, by a marker (##) or its absence (▁, Ġ).
 
         Without a marker, a token that does not begin with a letter or digit is a word. Raises
-        RecipeError if the vocabulary does not mark words.
+        RecipeError, about the key that asks, if the vocabulary does not mark words.
         """
         texts = [self.tokenizer.id_to_token(number) or "" for number in range(len(self))]
         prefix = getattr(self.tokenizer.model, "continuing_subword_prefix", None)
@@ -115,12 +117,8 @@ class Vocabulary:
                 (sum(text[:1] == marks[0] for text in texts), marks) for marks in WORD_STARTS
             )
             if not marked:
-                raise RecipeError(
-                    [
-                        "train.whole_words: this vocabulary does not mark where words begin (by "
-                        "##, ▁ or Ġ); set it to false"
-                    ]
-                )
+                problem = "this vocabulary does not mark where words begin (by ##, ▁ or Ġ)"
+                raise RecipeError([f"{key}: {problem}; {way_out}"])
             continues = [
                 text[:1] not in marks and (text[:1].isalnum() or ord(text[0]) > 127)
                 for text in texts

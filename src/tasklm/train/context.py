@@ -38,6 +38,8 @@ class TrainingContext:
     # of stage 2, where teachers label selected text too; None: the training examples
     lessons: EncodedExamples | None = None
     lessons_key: str = ""
+    raw: EncodedExamples | None = None  # text without labels, of stage 2
+    raw_key: str = ""
     # what the last seed of stage 2 compiled, for the next
     losses: TaskLosses | None = field(default=None, init=False)
 

@@ -1,4 +1,6 @@
-"""Stage 2: only the task loss, with a new head; the best epoch on dev is kept."""
+"""Stage 2: the task loss, with a new head, and by turns the losses of a student of raw text, where
+there is one; the best epoch on dev is kept.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
@@ -20,6 +22,7 @@ from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.turn_streams import AnyStream
 from tasklm.train.stage1 import JointBatch, task_flops
 from tasklm.train.steps import Step
+from tasklm.train.unlabelled import RawLosses, RawText
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class TaskLosses:
     task: Task
     taught: bool  # whether teachers add a loss
     graphs: bool  # whether launches are recorded and replayed
+    raw: RawLosses | None = None  # on text without labels, where it is read
 
     _compiled: Callable[[TokenBatch], dict[str, Tensor]] | None = field(default=None, init=False)
 
@@ -74,10 +78,20 @@ class TaskLosses:
             losses["teacher"] = task.taught_loss(outputs, batch.taught, batch.targets)
         return losses
 
+    @property
+    def trained(self) -> nn.Module:
+        """All that is trained: the model, and modules that only training needs."""
+        return self.module if self.raw is None else self.raw.module
+
     def fits(self, other: TaskLosses) -> bool:
         """Whether the same compiled pass computes both."""
+        if self.raw is None or other.raw is None:
+            same_student = self.raw is other.raw
+        else:
+            same_student = self.raw.fits(other.raw)
         return (
-            self.task is other.task
+            same_student
+            and self.task is other.task
             and (self.taught, self.graphs) == (other.taught, other.graphs)
             and self.module.encoder.shape == other.module.encoder.shape
             and (self.module.wide_scale is None) == (other.module.wide_scale is None)
@@ -96,38 +110,62 @@ class FinetuneStage:
     cost: EncoderCost
     accumulate: int = 1
     teaching: Teaching | None = None  # None: labels alone
+    raw: RawText | None = None  # text without labels, of which a batch follows each labelled one
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
 
     @property
-    def module(self) -> TaskModel:
-        """The model that is trained."""
+    def module(self) -> nn.Module:
+        """All that is trained."""
+        return self.losses.trained
+
+    @property
+    def model(self) -> TaskModel:
+        """The model, which predicts."""
         return self.losses.module
+
+    @property
+    def turns(self) -> int:
+        """How many steps a labelled batch takes, with the batch of text that follows it."""
+        return 1 if self.raw is None else 2
+
+    @property
+    def epoch(self) -> int:
+        """The steps of a pass over the labelled examples."""
+        return self.turns * len(self.stream)
 
     def go_on_with(self, earlier: TaskLosses | None) -> TaskLosses:
         """Puts the weights into the module of an earlier seed if a pass was compiled for it; the
         losses to hand on to the next seed.
         """
         if earlier is not None and self.machine.compiles and earlier.fits(self.losses):
-            earlier.module.load_state_dict(self.module.state_dict())
-            earlier.module.zero_grad()
+            earlier.trained.load_state_dict(self.module.state_dict())
+            earlier.trained.zero_grad()
             self.losses = earlier
+            if self.raw is not None and earlier.raw is not None:
+                self.raw.losses = earlier.raw
         return self.losses
 
     def prepare(self, step: int) -> Step:
-        """The one batch of a step."""
+        """The one batch of a step: labelled examples and text without labels by turns."""
+        if self.raw is not None and step % self.turns == 0:
+            work = self.raw.prepare(step)
+            work.position = self.position()
+            return work
         batch = self.stream.next()
         assert batch.targets is not None
         count = turn_of(self.losses.task, batch.turn).count(batch.targets)
-        weights = {"task": 1.0} if self.teaching is None else self.teaching.weights(step)
+        weights = {"task": 1.0}
+        if self.teaching is not None:
+            weights = self.teaching.weights(-(-step // self.turns))
         return Step(
             batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
             compute=self._compute,
             targets=dict.fromkeys(weights, count),
             weights=weights,
             tokens=batch.ids.numel(),
-            flops=task_flops(self.cost, self.module.head, batch),
+            flops=task_flops(self.cost, self.model.head, batch),
             position=self.position(),
         )
 
@@ -145,7 +183,7 @@ class FinetuneStage:
 
     def after_step(self, step: int) -> dict[str, float]:
         """The dev score at the end of an epoch; the best weights so far are kept on disk."""
-        if step % len(self.stream):
+        if step % self.epoch:
             return {}
         return {"dev": self.judge(step)}
 
@@ -159,22 +197,27 @@ class FinetuneStage:
             0.0, 0.0, False
         )  # in the other processes: the sum is that of the first
         if ranks.first:
-            judgement = self.evaluate(self.module)
+            judgement = self.evaluate(self.model)
         numbers = torch.tensor(astuple(judgement), device=self.machine.device, dtype=torch.float64)
         score, share, gains = ranks.sum(numbers).tolist()
         if score > self.best_score and (gains or not step):
             self.best_score, self.best_step, self.best_share = score, step, share
             if self.best_path is not None and ranks.first:
-                save_weights(self.best_path, self.module.shared(share))
+                save_weights(self.best_path, self.model.shared(share))
         return float(score)
 
     def position(self) -> dict[str, Any]:
         """The position in the data."""
-        return self.stream.state()
+        position = self.stream.state()
+        if self.raw is not None:
+            position["raw"] = self.raw.stream.state()
+        return position
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Goes to the position of a checkpoint."""
         self.stream.restore(position)
+        if self.raw is not None:
+            self.raw.stream.restore(position["raw"])
 
     def state(self) -> dict[str, Any]:
         """The best so far."""

@@ -148,7 +148,7 @@ def run_stage2(
     )
     context.losses = stage.go_on_with(context.losses)
     weights = load_weights(seed.training / "model.safetensors")
-    stage.module.encoder.load_state_dict(under("encoder.", weights))
+    stage.model.encoder.load_state_dict(under("encoder.", weights))
     peak = settings.learning_rate or stage2_rate(context.shape.width)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
     loop_settings = Settings(
@@ -159,7 +159,7 @@ def run_stage2(
         seconds_allowed=_allowed(folder, plan, context),
         longer=1.0,
     )
-    epoch = len(stage.stream)
+    epoch = stage.epoch
     steps = plan.epochs * epoch
     average = _weight_average(stage.module, settings)
     checkpoints = Checkpoints(folder, beside=(BEST,))
@@ -198,7 +198,7 @@ def _title_of(seed: Seed) -> str:
 
 def _best_of(stage: FinetuneStage, plan: Stage2Plan, summary: dict[str, Any]) -> dict[str, Any]:
     """The part of a fine-tuning's summary about its best weights and its epochs."""
-    epoch = len(stage.stream)
+    epoch = stage.epoch
     return {
         "dev": stage.best_score,
         "best_epoch": -(-stage.best_step // epoch),

@@ -19,6 +19,7 @@ from tasklm.encoders.shapes import SHALLOW
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Finetune, Train
+from tasklm.students.base import STUDENTS, Classroom
 from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.several import turns_of
@@ -35,6 +36,7 @@ from tasklm.train.stage1 import JointModel, JointStage
 from tasklm.train.stage2 import FinetuneStage, Judgement, TaskLosses, Teaching
 from tasklm.train.start import starting_weights
 from tasklm.train.steps import step_seed
+from tasklm.train.unlabelled import RawLosses, RawText, Studying
 
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
@@ -120,7 +122,9 @@ def accumulation(context: TrainingContext, settings: Train | Finetune, batch: in
             cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **mode
         )
         if isinstance(settings, Finetune):
-            return memory.total
+            # a student's passes: of the whole text, and of views or halves of it
+            students = int(settings.has_student and context.raw is not None)
+            return memory.total + students * memory.activations
         objective = OBJECTIVES.get(settings.objective)
         of_text: float = objective.memory(cost, settings, rows * length, length, **mode).total
         return of_text + memory.activations
@@ -176,8 +180,12 @@ def finetune_stage(
     if context.taught:
         teaching = Teaching(epochs * len(stream), context.labels_weight)
     graphs = accumulate == 1 and _is_small(cost, batch, context.length)
+    raw = _raw_text(context, settings, model, batch, seed)
+    losses = TaskLosses(model, context.task, context.taught, graphs)
+    if raw is not None:
+        losses.raw = raw.losses
     return FinetuneStage(
-        losses=TaskLosses(model, context.task, context.taught, graphs),
+        losses=losses,
         stream=stream,
         evaluate=functools.partial(_judgement_of, context=context, metric=metric),
         best_path=best,
@@ -185,7 +193,23 @@ def finetune_stage(
         cost=cost,
         accumulate=accumulate,
         teaching=teaching,
+        raw=raw,
     )
+
+
+def _raw_text(
+    context: TrainingContext, settings: Finetune, model: TaskModel, batch: int, seed: int
+) -> RawText | None:
+    """Text without labels and its student; None where stage 2 reads none."""
+    if context.raw is None or not settings.has_student:
+        return None
+    machine, task = context.machine, context.task
+    room = Classroom(task.consistency(), context.vocabulary, settings)
+    encoder: Any = model.encoder
+    student = STUDENTS.get(settings.unlabelled)(room, encoder)
+    losses = RawLosses(Studying(model, student).to(machine.device), settings.unlabelled_dropout)
+    stream = ExampleStream(context.raw, batch, seed, machine.compiles, task.packs)
+    return RawText(losses, stream, machine, cost_of(context.encoder, context.shape), seed)
 
 
 def _judgement_of(model: TaskModel, context: TrainingContext, metric: str) -> Judgement:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
 from torch import Tensor, nn
 
 from tasklm.encoders.base import Shape
+from tasklm.encoders.layers.attention import layout_of
+from tasklm.encoders.layers.directed import BACKWARD, FORWARD, directed, layers_below
+from tasklm.encoders.layers.residual import Hidden
 from tasklm.tokens.batches import TokenBatch
 
 EPSILON = 1e-12  # of LayerNorm, as published
@@ -17,6 +24,7 @@ class SummedEmbeddings(nn.Module):
     def __init__(self, shape: Shape, projected: bool, tables: bool) -> None:
         super().__init__()
         self.shape = shape
+        self.view_width = shape.width
         if tables:
             self.token = nn.Embedding(shape.vocabulary, shape.token_width)
             self.position = nn.Embedding(shape.positions, shape.token_width)
@@ -35,3 +43,21 @@ class SummedEmbeddings(nn.Module):
         summed = self.token(batch.ids) + segment + self.position(batch.positions)
         embedded: Tensor = self.dropout(self.norm(summed))
         return embedded
+
+    def directed_states(
+        self, batch: TokenBatch, ends: Tensor, begins: Tensor, layers: Iterable[Any]
+    ) -> tuple[Tensor, Tensor]:
+        """The states of the lowest of some layers: those of `ends`, which read to the left, and
+        those of `begins`, which read to the right.
+        """
+        count = layers_below(self.shape.layers)
+        first: Tensor = self.projection(self.embed(batch))
+        lowest = list(islice(layers, count))
+        states = []
+        for direction, wanted in ((FORWARD, ends), (BACKWARD, begins)):
+            layout = layout_of(directed(batch, direction), self.shape.width // self.shape.heads)
+            hidden = Hidden(first, first)
+            for layer in lowest[:-1]:
+                hidden = layer(hidden, layout)
+            states.append(lowest[-1](hidden, layout, wanted).states)
+        return states[0], states[1]

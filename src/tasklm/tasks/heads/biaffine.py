@@ -45,14 +45,17 @@ class BiaffineHead(nn.Module):
         by_place = 2 * self.as_head.weight.numel() + self.arcs.numel() + self.relations.numel()
         return 2.0 * rows * places * (by_place + places * (arc + relations * wide))
 
-    def forward(self, states: Tensor) -> Tensor:
-        """Returns (rows, places, places, 1 + relations) of states (rows, places, width): [d, h] is
-        about head h of dependent d.
+    def forward(self, states: Tensor, heads: Tensor | None = None) -> Tensor:
+        """Scores (rows, places, places, 1 + relations) of states (rows, places, width): [d, h] is
+        about head h of dependent d. `heads` are other states of the places as heads.
         """
         states = self.dropout(states)
+        others = states
+        if heads is not None:
+            others = self.dropout(heads)
         of_dependent, of_head = (
-            self.dropout(functional.leaky_relu(linear(states), SLOPE)).split(self.sizes, -1)
-            for linear in (self.as_dependent, self.as_head)
+            self.dropout(functional.leaky_relu(linear(own), SLOPE)).split(self.sizes, -1)
+            for linear, own in ((self.as_dependent, states), (self.as_head, others))
         )
         arcs = _with_one(of_dependent[0]) @ self.arcs @ of_head[0].transpose(1, 2)
         relations = torch.einsum(

@@ -18,6 +18,8 @@ from torch.nn import functional
 
 from tasklm.tasks.base import NONE
 
+LEAST = 1e-8  # probability of a tag, where its logarithm is taken
+
 
 class CrfHead(nn.Module):
     """Emissions from the states, and a learned score for each pair of neighbouring tags."""
@@ -129,6 +131,31 @@ def soft_negative_log_likelihood(potentials: Tensor, taught: Tensor, targets: Te
     expected = (before.unsqueeze(3) * shares.unsqueeze(2) * potentials).sum()
     # the likelihood of the targets without their score leaves the log-sum over all sequences
     return negative_log_likelihood(potentials, targets) + gold - expected
+
+
+def marginal_logits(potentials: Tensor, there: Tensor) -> Tensor:
+    """The logarithms of the probabilities of each place's tags (rows, places, tags), in fp32.
+
+    `there` (rows, places) tells which places hold a word. No gradient is taken.
+    """
+    rows, places, tags, _ = potentials.shape
+    # the gradient of the log-sum over all sequences are the probabilities of steps; that of the
+    # likelihood of tag 0 everywhere has these steps taken off
+    firsts = torch.where(there, 0, NONE)
+    steps: Tensor = _loss_and_gradient(potentials.detach().float(), firsts)[1]
+    shares = steps.flatten(2)
+    shares[..., 0] += there.to(shares.dtype)
+    return shares.view(rows, places, tags, tags).sum(2).clamp(min=LEAST).log()
+
+
+def crf_divergence(potentials: Tensor, targets: Tensor, there: Tensor) -> Tensor:
+    """The Kullback-Leibler divergence of sequences from tags that are drawn word by word from the
+    softmax of target logits, summed over rows.
+    """
+    firsts = torch.where(there, 0, NONE)
+    logarithms = targets.float().log_softmax(-1)
+    disorder = -(logarithms.exp() * logarithms).sum(-1).masked_fill(~there, 0.0).sum()
+    return soft_negative_log_likelihood(potentials, targets, firsts) - disorder
 
 
 def log_marginals(potentials: NDArray[Any]) -> NDArray[np.float64]:

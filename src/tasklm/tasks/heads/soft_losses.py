@@ -33,3 +33,20 @@ def soft_squared_error(outputs: Tensor, taught: Tensor, holds: Tensor) -> Tensor
     """Squared errors (…) of scaled scores against those of the teachers, summed."""
     errors = (outputs.float().sigmoid() - taught.float().sigmoid()) ** 2
     return errors.masked_fill(~holds, 0.0).sum()
+
+
+def divergence_of_classes(outputs: Tensor, targets: Tensor, holds: Tensor) -> Tensor:
+    """The Kullback-Leibler divergence (…, classes) from the softmax of target logits, summed."""
+    own, wanted = outputs.float().log_softmax(-1), targets.float().log_softmax(-1)
+    losses = (wanted.exp() * (wanted - own)).sum(-1)
+    return losses.masked_fill(~holds, 0.0).sum()
+
+
+def divergence_of_labels(outputs: Tensor, targets: Tensor, holds: Tensor) -> Tensor:
+    """The divergences of independent labels (…, labels) from target probabilities, summed."""
+    outputs, targets = outputs.float(), targets.float()
+    losses = 0.0 * outputs
+    for sign in (1.0, -1.0):  # that a label is there, and that it is not
+        own, wanted = functional.logsigmoid(sign * outputs), functional.logsigmoid(sign * targets)
+        losses = losses + wanted.exp() * (wanted - own)
+    return losses.sum(-1).masked_fill(~holds, 0.0).sum()

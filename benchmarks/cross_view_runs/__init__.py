@@ -1,0 +1,1 @@
+"""The runs and tables of cross_view.py."""

@@ -1,0 +1,218 @@
+"""Text without labels for stage 2, shaped like the inputs of the task.
+
+It comes from three places: training examples whose labels are hidden (data.share), a file
+(data.unlabelled), and the selected passages, cut into sentences, or into pieces as long as the
+task's texts. What shares a run of words with dev or test is left out, as among the passages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.corpus.decontaminate import HeldOutRuns
+from tasklm.corpus.passages import sentences, split_passages
+from tasklm.corpus.words import count_words
+from tasklm.encoders.initial_weights import shapes_alone
+from tasklm.errors import DataError, RecipeError
+from tasklm.models.task_model import new_encoder
+from tasklm.pipeline.context import Run, TaskData, Tokenised
+from tasklm.pipeline.linear_part import wide_part
+from tasklm.select.base import read_selection_texts
+from tasklm.storage.checksums import damage_is_clear
+from tasklm.storage.files import digest, file_digest, read_json, write_json
+from tasklm.students.base import STUDENTS, Classroom, with_lasts
+from tasklm.tasks.base import Task
+from tasklm.tasks.baselines.wide_parts import AnyWide
+from tasklm.tasks.examples import Example
+from tasklm.tasks.several import members_of
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.train.context import TrainingContext
+
+NAME = "raw-text"  # the artefact
+TEXTS = "texts.json"
+FEWEST_WORDS, MOST_WORDS = 3, 100  # of a sentence
+SHORTEST_TEXT = 8  # words of a piece of a passage, at least
+
+
+@dataclass(frozen=True)
+class RawTexts:
+    """Examples without labels, where they come from, and their key."""
+
+    examples: Sequence[Example] = ()
+    sources: tuple[str, ...] = ()
+    key: str = ""
+
+
+NO_RAW_TEXT = RawTexts()
+
+
+def check_student(run: Run, task: TaskData) -> None:
+    """Raises RecipeError, early, for a student that there is not or that the task cannot have."""
+    settings = run.recipe.finetune
+    if settings.has_student:
+        STUDENTS.get(settings.unlabelled)
+        task.task.consistency()
+
+
+def require_student(run: Run, parts: TrainingContext) -> None:
+    """Raises RecipeError, before stage 1, if the student of stage 2 cannot be made."""
+    settings = run.recipe.finetune
+    if parts.raw is None:
+        return
+    room = Classroom(parts.task.consistency(), parts.vocabulary, settings)
+    with shapes_alone():
+        STUDENTS.get(settings.unlabelled)(room, new_encoder(parts.encoder, parts.shape))
+
+
+def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
+    """The text without labels of a run; nothing where its stage 2 reads none."""
+    data, settings = run.recipe.data, run.recipe.finetune
+    if not settings.has_student:
+        return NO_RAW_TEXT
+    passages = selected
+    if passages is not None and not _may_be_passages(task):
+        passages = None
+    if not (passages or data.unlabelled or task.hidden):
+        return _without_text(run, task, selected)
+    most = settings.unlabelled_texts
+
+    def build(folder: Path) -> None:
+        with run.tracker.progress("collecting text without labels"):
+            own = chain(_not_held_out(run, task), _of_passages(task, passages))
+            distinct = {example.text: example for example in own if example.text.strip()}
+            texts = [
+                {"texts": example.texts, "words": example.words, "task": example.task}
+                for example in islice(distinct.values(), most)
+            ]
+        write_json(folder / TEXTS, texts)
+
+    file = file_digest(Path(data.unlabelled)) if data.unlabelled else ""
+    origin = "" if passages is None else file_digest(passages)
+    hidden = digest([example.text for example in task.hidden])
+    key = digest([NAME, task.key, file, origin, hidden, most, data.contamination_words])
+    uses = [] if passages is None else [passages.parent]
+    folder = run.artefacts.build(NAME, key, build, uses=uses)
+    with damage_is_clear(folder / TEXTS):
+        examples = [
+            _example(one, number) for number, one in enumerate(read_json(folder / TEXTS), 1)
+        ]
+    if not examples:
+        raise DataError(
+            "all text without labels is empty, or stands in dev or test",
+            remedy="Give other text: --data.unlabelled, or --corpus.",
+        )
+    named = {"hidden labels": task.hidden, "file": data.unlabelled, "passages": passages}
+    sources = tuple(name for name, there in named.items() if there)
+    run.tracker.say(f"{len(examples):,} texts without labels ({', '.join(sources)})", "raw text")
+    return RawTexts(examples, sources, key)
+
+
+def _example(one: dict[str, Any], number: int) -> Example:
+    return Example(
+        tuple(one["texts"]), None, "raw text", number, tuple(one["words"]), task=one["task"]
+    )
+
+
+def _without_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
+    """Nothing, where a budget or an ablation leaves the corpus out; otherwise an error."""
+    if selected is None and run.recipe.data.corpus:
+        run.tracker.say("no text without labels: no text is selected", "raw text")
+        return NO_RAW_TEXT
+    problem = "there is no text without labels; give --corpus, --data.unlabelled or --data.share"
+    if selected is not None:
+        problem = "a passage is one text, but the task's examples have several"
+        problem += "; give --data.unlabelled or --data.share"
+    raise RecipeError([f"finetune.unlabelled = {run.recipe.finetune.unlabelled}: {problem}"])
+
+
+def _may_be_passages(task: TaskData) -> bool:
+    """Whether examples of the task are single texts, as passages are."""
+    return all(len(example.texts) == 1 for example in task.splits.train[:1000])
+
+
+def _reader(task: Task) -> tuple[Task, str]:
+    """The task that reads texts, and its name among several: the first that learns from them."""
+    for member in members_of(task):
+        if not hasattr(member.task, "labels_alone"):
+            return member.task, member.name
+    return task, ""
+
+
+def _not_held_out(run: Run, task: TaskData) -> Iterator[Example]:
+    """Examples with hidden labels and those of the file, without what dev and test contain."""
+    data, examples = run.recipe.data, list(task.hidden)
+    if data.unlabelled:
+        reader, name = _reader(task.task)
+        given, _ = reader.read(Path(data.unlabelled), data, labelled=False)
+        examples += [dataclasses.replace(one, label=None, task=name) for one in given]
+    held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
+    places, _ = HeldOutRuns(held_out, data.contamination_words).find(
+        [example.text for example in examples]
+    )
+    for example, place in zip(examples, places.tolist(), strict=True):
+        if place < 0:
+            yield example
+
+
+def _of_passages(task: TaskData, selected: Path | None) -> Iterator[Example]:
+    """The selected passages, best first, as examples."""
+    if selected is None:
+        return
+    reader, name = _reader(task.task)
+    passages = chain.from_iterable(read_selection_texts(selected))
+    if task.task.consistency().of_words:
+        pieces = _sentences(passages)
+    else:
+        usual = median(count_words(example.text) for example in task.splits.train)
+        pieces = _cut(passages, max(SHORTEST_TEXT, int(usual)))
+    for piece in pieces:
+        yield dataclasses.replace(reader.asked(piece), task=name)
+
+
+def _sentences(passages: Iterable[str]) -> Iterator[str]:
+    for passage in passages:
+        for sentence in sentences(passage):
+            if FEWEST_WORDS <= count_words(sentence) < MOST_WORDS:
+                yield sentence.strip()
+
+
+def _cut(passages: Iterable[str], words: int) -> Iterator[str]:
+    for passage in passages:
+        yield from split_passages(passage, words)
+
+
+def encoded_raw_text(
+    run: Run, task: TaskData, tokens: Tokenised, raw: RawTexts
+) -> EncodedExamples | None:
+    """The text as stage 2 reads it, with what the wide part says of it; None for no text."""
+    if not raw.examples:
+        return None
+    length, wide = run.recipe.tokens.rows, wide_part(run, task).wide
+    outputs = None
+    if wide is not None:
+        outputs = _wide_outputs(wide, task.task, raw.examples)
+    encoded = EncodedExamples.of(task.task, raw.examples, tokens.vocabulary, length, outputs)
+    with_lasts(encoded.units)
+    return EncodedExamples(raw.examples, encoded.units, tokens.vocabulary, length)
+
+
+def _wide_outputs(wide: AnyWide, task: Task, examples: Sequence[Example]) -> NDArray[np.float32]:
+    """What the wide part says of text; of several tasks, what each says of all of it."""
+    if not (members := members_of(task)):
+        return wide.outputs(examples)
+    learning = [member for member in members if not hasattr(member.task, "labels_alone")]
+    outputs = [
+        wide.outputs([dataclasses.replace(one, task=member.name) for one in examples])
+        for member in learning
+    ]
+    total: NDArray[np.float32] = np.sum(outputs, axis=0, dtype=np.float32)
+    return total

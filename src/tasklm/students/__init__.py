@@ -1,0 +1,1 @@
+"""Losses on text without labels, in stage 2."""

@@ -1,0 +1,136 @@
+"""Cross-view training (Clark et al., "Semi-Supervised Sequence Modeling with Cross-View Training",
+arXiv 1809.08370): auxiliary modules that see a part of the text learn to agree with the primary.
+
+What they teach the encoder below them helps the primary module too. They are dropped in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasklm.budget.costs import EncoderCost
+from tasklm.encoders.base import Encoder
+from tasklm.encoders.layers.directed import layers_below, without_views
+from tasklm.models.task_model import TaskModel
+from tasklm.students.base import STUDENTS, Classroom, RawBatch, Student, pass_flops, text_holds
+from tasklm.tasks.consistency.base import (
+    BACKWARD,
+    FIRST_HALF,
+    FORWARD,
+    FUTURE,
+    PAST,
+    SECOND_HALF,
+    WHOLE,
+    Auxiliary,
+)
+from tasklm.tokens.batches import TokenBatch
+from tasklm.tokens.halves import halves_of
+
+
+@STUDENTS.register("cross-view")
+class CrossView(Student):
+    """The auxiliary modules of a task; each has a loss of its own."""
+
+    def __init__(self, room: Classroom, encoder: Encoder) -> None:
+        super().__init__(room, encoder)
+        if room.consistency.of_words and not getattr(encoder, "view_width", 0):
+            raise without_views(type(encoder).__name__.lower())
+        modules = room.consistency.auxiliaries(
+            encoder.shape.width,
+            getattr(encoder, "view_width", 0),
+            room.settings.unlabelled_dropout,
+        )
+        self.names = list(modules)
+        self.auxiliaries = nn.ModuleList(modules.values())
+
+    def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
+        """The batch with its halves, or with the words that have neighbours."""
+        holds = text_holds(self.consistency, batch)
+        others: tuple[TokenBatch, ...] = ()
+        if self.consistency.of_words:
+            there = _neighbours(batch, holds)
+        else:
+            first, second, both = halves_of(batch, self.room.vocabulary.pad, holds)
+            there, others = {FIRST_HALF: both, SECOND_HALF: both}, (first, second)
+        masks = {}
+        for name, module in self._modules_by_name().items():
+            masks[_loss(name)] = holds
+            for state in module.reads:
+                masks[_loss(name)] = masks[_loss(name)] & there.get(state, holds)
+        return RawBatch(batch, holds, masks, others)
+
+    def _modules_by_name(self) -> dict[str, Auxiliary]:
+        modules: Any = self.auxiliaries
+        return dict(zip(self.names, modules, strict=True))
+
+    def forward(
+        self, model: TaskModel, raw: RawBatch, targets: Tensor, noise: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The divergence of each module from the primary's answers."""
+        states = self._states(model, raw)
+        losses = {}
+        for name, module in self._modules_by_name().items():
+            outputs = module(*[states[state] for state in module.reads])
+            mask = raw.masks[_loss(name)]
+            losses[_loss(name)] = self.consistency.auxiliary_divergence(
+                name, outputs, targets, mask
+            )
+        return losses
+
+    def _states(self, model: TaskModel, raw: RawBatch) -> Mapping[str, Tensor]:
+        """What the modules read, (rows, places, width) each."""
+        encoder: Any = model.encoder
+        batch = raw.text
+        assert batch.places is not None
+        rows, places = batch.places.shape
+        wanted = batch.flat_places()
+        states = {WHOLE: encoder(batch, wanted).view(rows, places, -1)}
+        if raw.others:
+            for name, half in zip((FIRST_HALF, SECOND_HALF), raw.others, strict=True):
+                states[name] = encoder(half, wanted).view(rows, places, -1)
+            return states
+        assert batch.lasts is not None
+        ends = replace(batch, places=batch.lasts.clamp(min=0)).flat_places()
+        forward, backward = (
+            view.view(rows, places, -1) for view in encoder.views(batch, ends, wanted)
+        )
+        return {
+            **states,
+            FORWARD: forward,
+            BACKWARD: backward,
+            FUTURE: torch.cat([forward[:, :1], forward[:, :-1]], 1),
+            PAST: torch.cat([backward[:, 1:], backward[:, -1:]], 1),
+        }
+
+    def flops(self, cost: EncoderCost, head: Any, raw: RawBatch) -> float:
+        """A pass of the primary, one of the whole text, and passes of views or halves."""
+        batch = raw.text
+        assert batch.places is not None
+        rows, places = batch.places.shape
+        primary = pass_flops(cost, head.flops(rows, places), batch, batch.places)
+        heads = sum(module.flops(rows, places) for module in self._modules_by_name().values())
+        whole = pass_flops(cost, heads, batch, batch.places)
+        seen = 2 * pass_flops(cost, 0.0, batch, batch.places)
+        if self.consistency.of_words:
+            lowest = replace(cost, layers=layers_below(cost.layers))
+            seen = 2 * pass_flops(lowest, 0.0, batch, batch.places)
+        return primary + 3 * (whole + seen)
+
+
+def _loss(name: str) -> str:
+    """The name of a module's loss."""
+    return f"{name} view"
+
+
+def _neighbours(batch: TokenBatch, holds: Tensor) -> dict[str, Tensor]:
+    """Which words have a word before them in their text, and which one after them."""
+    assert batch.places is not None
+    pieces = batch.pieces.gather(1, batch.places)
+    beside = holds[:, 1:] & holds[:, :-1] & (pieces[:, 1:] == pieces[:, :-1])
+    none = torch.zeros_like(holds[:, :1])
+    return {FUTURE: torch.cat([none, beside], 1), PAST: torch.cat([beside, none], 1)}

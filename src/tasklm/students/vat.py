@@ -1,0 +1,88 @@
+"""Virtual adversarial training (Miyato et al., arXiv 1704.03976; on embeddings of text: arXiv
+1605.07725): the model learns to agree with itself where the noise that would change its answers
+most is added to the embeddings.
+
+The direction is found by one step of power iteration: the gradient of the divergence at a small
+random displacement. Our embeddings come out of a LayerNorm, so that the model cannot escape the
+noise by making them large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasklm.budget.costs import EncoderCost
+from tasklm.encoders.base import Encoder
+from tasklm.models.task_model import TaskModel
+from tasklm.students.base import (
+    STUDENTS,
+    Classroom,
+    RawBatch,
+    Student,
+    noisy_outputs,
+    pass_flops,
+    text_holds,
+)
+from tasklm.tokens.batches import TokenBatch
+
+NAME = "vat"
+# norm of the displacement at which the gradient is taken; the paper's 1e-6 is lost in bf16
+DISPLACED = 0.1
+LEAST = 1e-12  # norm that noise is divided by
+
+
+@STUDENTS.register(NAME)
+class VirtualAdversary(Student):
+    """Adds adversarial noise to the embeddings, of one norm for each example."""
+
+    def __init__(self, room: Classroom, encoder: Encoder) -> None:
+        super().__init__(room, encoder)
+        self.norm = room.settings.vat_norm
+        if self.norm is None:
+            self.norm = room.consistency.norm
+
+    def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
+        """The batch itself: noise is drawn on the device."""
+        holds = text_holds(self.consistency, batch)
+        return RawBatch(batch, holds, {NAME: holds})
+
+    def search(self, model: TaskModel, raw: RawBatch, targets: Tensor) -> Tensor:
+        """The noise: of the direction in which answers change most."""
+        encoder: Any = model.encoder
+        with torch.no_grad():
+            embedded = encoder.embed(raw.text).float()
+        drawn = torch.randn_like(embedded)
+        displaced = (DISPLACED * unit(drawn, raw.text)).requires_grad_()
+        with torch.enable_grad():
+            outputs = noisy_outputs(model, embedded + displaced, raw.text)
+            loss = self.consistency.divergence(outputs, targets, raw.masks[NAME])
+            (gradient,) = torch.autograd.grad(loss, displaced)
+        assert self.norm is not None
+        return self.norm * unit(gradient, raw.text)
+
+    def forward(
+        self, model: TaskModel, raw: RawBatch, targets: Tensor, noise: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The divergence of the model's answers to the text with noise."""
+        assert noise is not None
+        encoder: Any = model.encoder
+        outputs = noisy_outputs(model, encoder.embed(raw.text) + noise, raw.text)
+        return {NAME: self.consistency.divergence(outputs, targets, raw.masks[NAME])}
+
+    def flops(self, cost: EncoderCost, head: Any, raw: RawBatch) -> float:
+        """A pass of the primary, one to find the noise, and one to learn from."""
+        assert raw.text.places is not None
+        own = head.flops(*raw.text.places.shape)
+        return 7 * pass_flops(cost, own, raw.text, raw.text.places)
+
+
+def unit(noise: Tensor, batch: TokenBatch) -> Tensor:
+    """Noise (rows, length, width) brought to norm 1 in each text, and to 0 at padding."""
+    rows, length = batch.pieces.shape
+    squares = noise.new_zeros(rows, length + 1).scatter_add(1, batch.pieces, noise.square().sum(-1))
+    norms = squares.gather(1, batch.pieces).sqrt().clamp(min=LEAST)
+    inside = (batch.pieces > 0).to(noise.dtype)
+    return noise * (inside / norms).unsqueeze(-1)

@@ -1,0 +1,1 @@
+"""How kinds of tasks learn from text without labels."""
