@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasklm.budget.reading import reading_minutes, reading_seconds
-from tasklm.budget.rules import READING_SHARE, seconds_to_read
+from tasklm.budget.reading import reading_seconds
+from tasklm.budget.rules import seconds_to_read
 
 
 def test_plain_and_packed_files_count_by_their_bytes(tmp_path: Path) -> None:
@@ -20,4 +20,3 @@ def test_plain_and_packed_files_count_by_their_bytes(tmp_path: Path) -> None:
     plain = reading_seconds([str(tmp_path / "a.txt")]) / 3_000_000
     packed = reading_seconds([str(tmp_path / "b.jsonl.gz")]) / 1_000_000
     assert packed > plain  # a packed byte holds more text
-    assert reading_minutes([str(tmp_path)]) == pytest.approx(seconds / READING_SHARE / 60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasklm.budget import rules
-from tasklm.budget.scope import LINEAR, TASK, TEXT, Minutes, Scope, scope_within
+from tasklm.budget.scope import LINEAR, TASK, TEXT, Minutes, Scope, reads_text, scope_within
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,10 @@ def test_what_comes_after_training_is_not_given_away() -> None:
     end = rules.END_SECONDS
     assert Minutes(100.0, 30.0).left == pytest.approx(100 * (1 - rules.END_SHARE) - end - 30)
     assert Minutes(100.0, 30.0, 2.0).left == pytest.approx(Minutes(100.0, 30.0).left - end)
+
+
+def test_a_forecast_counts_as_a_run_counts_that_has_spent_nothing() -> None:
+    for text in (0.0, 5.0, 60.0, 400.0, 4000.0):
+        for minutes in (1.0, 5.0, 20.0, 60.0):
+            run = scope_within(Minutes(60 * minutes, 0.0), text, True)
+            assert reads_text(minutes, text) == (run.reach == TEXT or not text)

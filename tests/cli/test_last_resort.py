@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Gives what runs a command line in this process, and returns how it ended."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(last_resort.RESTARTS, str(last_resort.MOST_RESTARTS))
 
     def run(*words: str, stdin: bytes = b"") -> Ended:
         out, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
@@ -184,6 +186,41 @@ def test_what_the_system_lacks_is_told_with_the_way_out(
     code, _, err = run("fit", "train.csv", "--out", "runs/a")
     assert code == 2 and words in err and len(err) < 600
     assert not list(tmp_path.rglob("*traceback*"))
+
+
+def failed_gpu(times: str, run: str, processes: str = "1") -> subprocess.CompletedProcess[str]:
+    """A command that the GPU fails in; what follows it is `tasklm --help`."""
+    script = (
+        "import sys, pathlib, torch\n"
+        "from rich.console import Console\n"
+        "from tasklm.cli.last_resort import guarded, traceback_in\n"
+        "sys.argv = ['tasklm', '--help']\n"
+        "def app():\n"
+        f"    with {run}:\n"
+        "        raise torch.AcceleratorError('CUDA error: unspecified launch failure')\n"
+        "guarded(app, Console(stderr=True, width=200))"
+    )
+    changed = {"TASKLM_RESTARTS": times, "WORLD_SIZE": processes}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **changed},
+        check=False,
+    )
+
+
+def test_a_run_goes_on_in_a_new_process_when_the_gpu_fails() -> None:
+    in_a_run, elsewhere = "traceback_in(pathlib.Path('runs'))", "open('/dev/null')"
+    done = failed_gpu("0", in_a_run)
+    assert done.returncode == 0 and "Usage" in done.stdout
+    assert "in a new process (1 of 3 times)" in done.stderr
+    for refused in (
+        failed_gpu("3", in_a_run),
+        failed_gpu("0", elsewhere),
+        failed_gpu("0", in_a_run, "2"),
+    ):
+        assert refused.returncode == 2 and "Run the same command again" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_what_is_missing_is_named(data: Path) -> None:
 def test_a_corpus_that_is_too_large_for_the_minutes_adds_nothing(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasklm.forecasting.forecast.reading_minutes", lambda corpus: 30.0)
+    monkeypatch.setattr("tasklm.forecasting.forecast.reading_seconds", lambda corpus: 800.0)
     result = made(data)
     assert [row.reads_corpus for row in result.trained] == [False, False, True] * 2
     assert result.trained[0].labels.score == result.linear.score

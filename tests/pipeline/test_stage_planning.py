@@ -56,7 +56,6 @@ def test_the_pace_of_either_stage_is_that_of_its_own_optimiser(
 ) -> None:
     measured: list[str] = []
     stage = SimpleNamespace(rho1=1, halves=False, stream=[None] * 10, module=None)
-    stage.go_on_with = lambda earlier: earlier
 
     def seconds_per_step(stage: Any, rule: Rule, *others: Any, **options: Any) -> float:
         measured.append(rule.name)
@@ -69,7 +68,6 @@ def test_the_pace_of_either_stage_is_that_of_its_own_optimiser(
     monkeypatch.setattr(stage_planning, "seconds_per_example", lambda *given: 0.01)
     run = SimpleNamespace(recipe=recipe, machine=None)
     parts = SimpleNamespace(task=Classify(("a", "b")), train=[None] * 30, dev=[None] * 9)
-    parts.losses = None
     plan = Plan("tiny", 1, 1, 16, 60.0, None, ())
     assert stage_planning._seconds_per_step(cast(Any, run), cast(Any, parts), plan) == 0.5
     pace = stage_planning._pace_of_tuning(cast(Any, run), cast(Any, parts), plan, 20)

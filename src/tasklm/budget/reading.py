@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasklm.budget.rules import READING_SHARE, seconds_to_read
+from tasklm.budget.rules import seconds_to_read
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.streams import COMPRESSED
 
@@ -16,8 +16,3 @@ def reading_seconds(paths: Sequence[str]) -> float:
     sizes = [(path.suffix.lower() in PACKED, path.stat().st_size) for path in find_files(paths)]
     packed = sum(size for is_packed, size in sizes if is_packed)
     return seconds_to_read(sum(size for _, size in sizes) - packed, packed)
-
-
-def reading_minutes(paths: Sequence[str]) -> float:
-    """Minutes of a budget that leave time to train in addition to reading all of it."""
-    return reading_seconds(paths) / READING_SHARE / 60

@@ -72,3 +72,8 @@ def scope_within(minutes: Minutes, text: float, linear: bool) -> Scope:
         reason = "no text is used: too little time is left to read it and to train on it"
         return Scope(TASK, f"{reason}; to use it, give --minutes {enough}", slowness)
     return Scope(TEXT, "", slowness)
+
+
+def reads_text(minutes: float, text: float) -> bool:
+    """Whether so many minutes pay for text too; `text` as in `scope_within`."""
+    return scope_within(Minutes(60 * minutes, 0.0), text, False).reach == TEXT

@@ -27,6 +27,8 @@ from tasklm.errors import TaskLMError
 from tasklm.storage.safe_reading import is_whole
 
 REFUSED, UNFORESEEN, STOPPED = 2, 1, 130  # exit codes
+RESTARTS = "TASKLM_RESTARTS"  # environment variable: new processes since the GPU first failed
+MOST_RESTARTS = 3
 MOST_WORDS = 300  # characters of an error message that was not written for users
 _LESS = "Close other programs, or lower model.size, train.batch, tokens.length or select.memory."
 _NAMES = "Give another path."
@@ -91,11 +93,45 @@ def guarded(app: Callable[[], Any], screen: Console) -> None:
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # panics of Rust libraries are not Exceptions
+        if gpu_failed(error) and _restarts() < MOST_RESTARTS and _continues(error):
+            _start_again(screen, error)
         if (words := system_words(error)) is not None:
             _tell(screen, words)
             sys.exit(REFUSED)
         _tell(screen, unforeseen_words(error, write_traceback(error)))
         sys.exit(UNFORESEEN)
+
+
+def gpu_failed(error: BaseException) -> bool:
+    """Whether the GPU itself failed: nothing can be computed any more in this process."""
+    return type(error).__name__ == "AcceleratorError" and "out of memory" not in str(error)
+
+
+def _continues(error: BaseException) -> bool:
+    """Whether the same command continues a run, and this process does all of it."""
+    return "run_folder" in vars(error) and os.environ.get("WORLD_SIZE", "1") == "1"
+
+
+def _restarts() -> int:
+    given = os.environ.get(RESTARTS, "")
+    return int(given) if given.isdecimal() else 0
+
+
+def _start_again(screen: Console, error: BaseException) -> None:
+    """Replaces this process by one that runs the same command."""
+    text = str(error).partition("\n")[0][:MOST_WORDS]
+    number = _restarts() + 1
+    screen.print(
+        f"the GPU failed ({text}); training continues from its last checkpoint in a new process "
+        f"({number} of {MOST_RESTARTS} times).",
+        markup=False,
+        highlight=False,
+    )
+    os.environ[RESTARTS] = str(number)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the device and the lock of the run, too
+    os.execv(sys.executable, [sys.executable, "-m", "tasklm", *sys.argv[1:]])
 
 
 def _tell(screen: Console, words: str) -> None:
@@ -120,7 +156,7 @@ def system_words(error: BaseException) -> str | None:
         of_a_gpu == "AcceleratorError" and "out of memory" in text
     ):
         return f"out of GPU memory ({text.partition('. ')[0]}). {_LESS}"
-    if of_a_gpu == "AcceleratorError":
+    if gpu_failed(error):
         return (
             f"the GPU failed ({text}). Run the same command "
             f"again: training continues from its last checkpoint."

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from tasklm.budget.reading import reading_minutes
+from tasklm.budget.reading import reading_seconds
+from tasklm.budget.scope import reads_text
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError, RecipeError
 from tasklm.forecasting.gains import MACHINES, MINUTES, Gain, Gains, form_of, recorded_gains
@@ -108,7 +109,7 @@ def forecast(recipe: Recipe, seconds: float = SECONDS, gains: Gains | None = Non
     if not recipe.data.corpus:
         remedy = "name it: --corpus FILES (recipe: data.corpus)"
         raise RecipeError([f"a forecast needs the corpus that the model would read; {remedy}"])
-    reading = reading_minutes(recipe.data.corpus)
+    reading = reading_seconds(recipe.data.corpus)
     data = resolved(recipe.data)
     splits = _splits_of(data)
     task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
@@ -145,7 +146,7 @@ def forecast_splits(
 ) -> Forecast:
     """Forecasts the scores of a task without using the labels of test.
 
-    `reading` are the minutes that the corpus takes.
+    `reading` are the seconds that the corpus takes.
     """
     gains = gains or recorded_gains()
     curve = measure_curve(task, splits.train, splits.dev, metric, seconds)
@@ -154,7 +155,7 @@ def forecast_splits(
     trained = []
     for machine in MACHINES:
         for minutes in MINUTES:
-            reads = minutes >= reading
+            reads = reads_text(minutes, reading)
             gain = gains.expected(machine, minutes, form) if reads else Gain(0.0, np.zeros(1))
             with_labels = added(outlook.score, outlook.errors, gain)
             with_twice = added(outlook.twice, outlook.twice_errors, gain)

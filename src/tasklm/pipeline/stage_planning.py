@@ -209,7 +209,6 @@ def _of_budget(plan: rules.Plan, seconds: float) -> float:
 def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) -> Pace:
     """The pace of stage 2, for all trainings together: each step of it is taken by every one."""
     stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
-    parts.losses = stage.go_on_with(parts.losses)
     seconds, turns = _of_budget(plan, STAGE2_SECONDS), max(1, len(turns_of(parts.task)))
     rule = rule_of(run.recipe.finetune)
     step = seconds_per_step(stage, rule, run.machine, seconds, turns=turns)
