@@ -155,19 +155,23 @@ class FinetuneStage:
             return work
         batch = self.stream.next()
         assert batch.targets is not None
-        count = turn_of(self.losses.task, batch.turn).count(batch.targets)
         weights = {"task": 1.0}
         if self.teaching is not None:
             weights = self.teaching.weights(-(-step // self.turns))
         return Step(
             batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
             compute=self._compute,
-            targets=dict.fromkeys(weights, count),
+            targets=dict.fromkeys(weights, self._count(batch)),
             weights=weights,
             tokens=batch.ids.numel(),
             flops=task_flops(self.cost, self.model.head, batch),
             position=self.position(),
         )
+
+    def _count(self, batch: TokenBatch) -> int:
+        """What the losses of a batch are summed over."""
+        assert batch.targets is not None
+        return turn_of(self.losses.task, batch.turn).count(batch.targets)
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
         assert batch.task is not None

@@ -20,7 +20,7 @@ from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.students.base import STUDENTS, Classroom
-from tasklm.tasks.base import Task, score
+from tasklm.tasks.base import score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.several import turns_of
 from tasklm.tokens.batches import PackedStream
@@ -79,20 +79,20 @@ def _stream(
 ) -> AnyStream:
     machine, power = context.machine, context.task_power
 
-    def stream(of: EncodedExamples, task: Task) -> ExampleStream | None:
+    def stream(of: EncodedExamples, packs: bool) -> ExampleStream | None:
         if not len(of):
             return None
         draws = TaskDraws.of(of.group_examples, power)
-        return ExampleStream(of, batch, seed, machine.compiles, task.packs, draws)
+        return ExampleStream(of, batch, seed, machine.compiles, packs, draws)
 
     if isinstance(examples, EncodedTurns):
         streams = [
-            stream(part, turn.task)
+            stream(part, turn.task.packs)
             for part, turn in zip(examples.parts, turns_of(context.task), strict=True)
         ]
         weights = [weight_of(part.group_examples, power) for part in examples.parts]
         return TurnStream(examples, streams, weights, seed)
-    whole = stream(examples, context.task)
+    whole = stream(examples, context.task.packs)
     assert whole is not None
     return whole
 
