@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.onnx_model import session_of
 from tasklm.export.onnx_runtime import load_onnxruntime
-from tasklm.export.source import Source
+from tasklm.export.source import Source, refuse_recurrent
 from tasklm.storage.files import write_bytes
 from tasklm.tasks.several import members_of
 from tasklm.tokens.batches import TokenBatch
@@ -95,6 +95,7 @@ class Graph(nn.Module):
 
 def check_onnx(source: Source) -> None:
     """Raises RecipeError if the kind's answers do not follow from the logits of single tokens."""
+    refuse_recurrent(source, "onnx", "the LSTM of ONNX has no projection of its states")
     if members := members_of(source.task):
         names = ", ".join(member.name for member in members)
         raise RecipeError([f"--to onnx: a file has one task; name it with --task: {names}"])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasklm.encoders.base import Shape
-from tasklm.errors import RunError
+from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
 from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
@@ -163,6 +163,13 @@ class Source:
         if not self.dev_of_all:  # read once for all tasks
             self.dev_of_all.extend(splits_of(self.run, self.one_of, way_out).dev)
         return self.one_of.member(self.own_name).own(self.dev_of_all)
+
+
+def refuse_recurrent(source: Source, target: str, reason: str) -> None:
+    """Raises RecipeError for a Bi-LSTM, which a format cannot hold for this reason."""
+    if source.encoder == "bilstm":
+        problem = f"--to {target}: the encoder bilstm cannot be exported: {reason}"
+        raise RecipeError([f"{problem}. Use tasklm predict or serve, or the model in Python."])
 
 
 def open_source(where: Path) -> Source:

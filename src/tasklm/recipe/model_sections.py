@@ -56,21 +56,22 @@ class Model:
     encoder: str = key(
         "auto",
         (
-            "encoder architecture: bert (the papers'), modern, "
-            "or albert (few weights); auto: bert up to 4 layers, modern beyond"
+            "encoder architecture: bert (the papers'), modern, albert (few weights), "
+            "or bilstm (recurrent); auto: bert up to 4 layers, modern beyond"
         ),
     )
     size: str = key(
         "auto", "tiny, mini, small, medium, base or large; auto: what the budget can train"
     )
     layers: int | None = key(
-        None, "number of layers, instead of the size's", low=1, high=MOST_LAYERS
+        None, "number of layers, instead of the size's (bilstm: 2)", low=1, high=MOST_LAYERS
     )
     width: int | None = key(None, "hidden width, instead of the size's", low=8, high=MOST_WIDTH)
     heads: int | None = key(None, "attention heads, instead of the size's", low=1, high=MOST_HEADS)
     feedforward: int | None = key(
         None,
-        "inner width of the feed-forward layer, instead of the size's",
+        "inner width of the feed-forward layer (bilstm: cells of the first layer, each direction), "
+        "instead of the size's",
         low=8,
         high=MOST_FEEDFORWARD,
     )

@@ -44,7 +44,7 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(settings.seed, 0))
     shape = dataclasses.replace(context.shape, dropout=settings.dropout)
-    encoder = new_encoder(context.encoder, shape)
+    encoder = new_encoder(context.encoder, shape, context.vocabulary)
     objective = OBJECTIVES.get(settings.objective)(
         context.encoder, shape, context.vocabulary, settings
     )
@@ -148,7 +148,7 @@ def finetune_stage(
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
     shape = dataclasses.replace(context.shape, dropout=settings.dropout)
-    encoder = new_encoder(context.encoder, shape)
+    encoder = new_encoder(context.encoder, shape, context.vocabulary)
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     if context.wide is not None:
         silenced(head)  # at first only the wide part counts
