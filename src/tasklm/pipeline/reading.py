@@ -18,7 +18,7 @@ from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
 from tasklm.tasks.audit import audit_corpus, audit_splits
-from tasklm.tasks.base import TASKS
+from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.readers.several import read_several
 from tasklm.tasks.readers.splits import read_splits
 
@@ -32,6 +32,7 @@ def read_task(run: Run) -> TaskData:
         raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
     splits = read_splits(data)
     task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
+    _check_smoothing(run.recipe, task)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
     settings = [
         data.text_column,
@@ -62,6 +63,7 @@ def _read_several(recipe: Recipe) -> TaskData:
         way_out = "give the task that needs it a recipe: several.tasks = NAME=recipe.toml"
         raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
     tasks = read_several(recipe)
+    _check_smoothing(recipe, tasks.task)
     contents = []
     for source in tasks.sources:
         data = source.data
@@ -77,6 +79,12 @@ def _read_several(recipe: Recipe) -> TaskData:
         equal_shares=recipe.several.queries == "equal",
         sources=tasks.sources,
     )
+
+
+def _check_smoothing(recipe: Recipe, task: Task) -> None:
+    if recipe.finetune.label_smoothing and task.unsmoothed:
+        problem = f"labels of the kind {task.kind} cannot be smoothed: {task.unsmoothed}"
+        raise RecipeError([f"finetune.label_smoothing: {problem}; set it to 0"])
 
 
 def _content(path: Path) -> str:

@@ -283,6 +283,13 @@ class Finetune(Moments):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
+    label_smoothing: float = key(
+        0.0,
+        "share of each label that is spread over all classes (classify, tag)",
+        low=0.0,
+        high=0.9,
+        later=True,
+    )
     wide: bool = key(
         True,
         (

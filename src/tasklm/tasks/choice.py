@@ -48,7 +48,7 @@ class Choice:
     kind: ClassVar[str] = "choice"
     classifies, pairs, cased = False, False, False
     reads_vectors = False
-    untaught = ""
+    untaught, unsmoothed = "", "options differ from example to example and are no classes"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
 

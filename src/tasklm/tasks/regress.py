@@ -58,7 +58,7 @@ class Regress:
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
-    untaught = ""
+    untaught, unsmoothed = "", "scores are numbers, not classes"
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
 

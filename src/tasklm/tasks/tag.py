@@ -73,7 +73,7 @@ class Tag:
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
-    untaught = ""
+    untaught, unsmoothed = "", ""
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
@@ -83,6 +83,8 @@ class Tag:
     ) -> None:
         self.labels, self.scheme, self.crf, self.characters = list(labels), scheme, crf, characters
         self.packs = not crf
+        if crf:
+            self.unsmoothed = "a CRF learns sequences of tags, not single ones (kind.crf)"
         if scheme == PLAIN:
             self.metrics = ("accuracy",)
         self._number = {label: number for number, label in enumerate(self.labels)}

@@ -55,6 +55,7 @@ class TaskLosses:
     task: Task
     taught: bool  # whether teachers add a loss
     graphs: bool  # whether launches are recorded and replayed
+    smoothing: float = 0.0  # share of each label that is spread over all classes
 
     _compiled: Callable[[TokenBatch], dict[str, Tensor]] | None = field(default=None, init=False)
 
@@ -67,17 +68,28 @@ class TaskLosses:
     def _sums(self, batch: TokenBatch) -> dict[str, Tensor]:
         assert batch.targets is not None
         outputs = self.module(batch)
-        losses = {"task": self.task.loss(outputs, batch.targets)}
+        losses = {"task": self._label_loss(outputs, batch.targets)}
         if self.taught:
             assert batch.taught is not None
             losses["teacher"] = self.task.taught_loss(outputs, batch.taught, batch.targets)
         return losses
+
+    def _label_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss against the labels. Smoothed ones are labels beside a teacher who holds all
+        classes for equally likely (arXiv 1512.00567, section 7).
+        """
+        loss = self.task.loss(outputs, targets)
+        if not self.smoothing:
+            return loss
+        even = self.task.taught_loss(outputs, torch.zeros_like(outputs), targets)
+        return (1.0 - self.smoothing) * loss + self.smoothing * even
 
     def fits(self, other: TaskLosses) -> bool:
         """Whether the same compiled pass computes both."""
         return (
             self.task is other.task
             and (self.taught, self.graphs) == (other.taught, other.graphs)
+            and self.smoothing == other.smoothing
             and self.module.encoder.shape == other.module.encoder.shape
             and (self.module.wide_scale is None) == (other.module.wide_scale is None)
         )

@@ -160,7 +160,7 @@ def finetune_stage(
         teaching = Teaching(epochs * len(stream), context.labels_weight)
     graphs = accumulate == 1 and _is_small(cost, batch, context.length)
     return FinetuneStage(
-        losses=TaskLosses(model, context.task, context.taught, graphs),
+        losses=TaskLosses(model, context.task, context.taught, graphs, settings.label_smoothing),
         stream=stream,
         evaluate=functools.partial(_judgement_of, context=context, metric=metric),
         best_path=best,
