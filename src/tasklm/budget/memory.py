@@ -144,6 +144,8 @@ def training_bytes(
     state = 8 * weights
     if optimiser == "muon":
         state -= 4 * cost.hidden_matrices
+    if optimiser == "sgd":
+        state = 4 * weights
     if isinstance(cost, RecurrentCost):
         saved, peak = recurrent_bytes(cost, tokens, wanted, computing.bytes, computing.dropout)
     else:

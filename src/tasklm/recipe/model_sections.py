@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tasklm.recipe.parsing import key
 
-OPTIMISERS = ("adamw", "lamb", "muon")
-SCHEDULES = ("linear", "cosine", "constant")
+OPTIMISERS = ("adamw", "lamb", "muon", "sgd")
+SCHEDULES = ("linear", "cosine", "constant", "root")
 FEWEST_TYPES, MOST_TYPES = 300, 500_000  # of a vocabulary
 SHORTEST_ROW, LONGEST_ROW = 8, 8192  # tokens
 USUAL_ROW = 128
@@ -95,6 +95,9 @@ class Moments:
         1e-6, "adamw, lamb: added to the root of the mean squared gradient", low=0.0, high=1.0
     )
     momentum: float = key(0.95, "muon: decay of the mean gradient", low=0.0, high=0.9999)
+    sgd_momentum: float = key(
+        0.9, "sgd: share of the last move in the next", low=0.0, high=0.9999, later=True
+    )
 
 
 @dataclass(frozen=True)
@@ -152,14 +155,15 @@ class Train(Moments):
         None,
         (
             "peak learning rate; auto: by width, "
-            "with muon 2e-3 up to 256 (the papers: 1e-4 at 768, adamw)"
+            "with muon 2e-3 up to 256 (the papers: 1e-4 at 768, adamw); with sgd 0.5"
         ),
         low=0.0,
         high=1.0,
     )
     schedule: str = key(
         "linear",
-        "how the learning rate falls after the warm-up; constant: only at the end",
+        "how the learning rate falls after the warm-up; constant: only at the end; root: divided "
+        "by 1 + 0.005 · √step",
         choices=SCHEDULES,
     )
     warmup: float = key(
@@ -257,7 +261,7 @@ class Finetune(Moments):
     )
     learning_rate: float | None = key(
         None,
-        "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)",
+        "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768); sgd: 0.5",
         low=0.0,
         high=1.0,
     )
@@ -269,7 +273,9 @@ class Finetune(Moments):
         high=1.0,
     )
     schedule: str = key(
-        "linear", "how the learning rate falls after the warm-up", choices=SCHEDULES
+        "linear",
+        "how the learning rate falls after the warm-up; root: divided by 1 + 0.005 · √step",
+        choices=SCHEDULES,
     )
     warmup: float = key(
         0.1, "warm-up: share of the steps in which the learning rate rises", low=0.0, high=0.99
