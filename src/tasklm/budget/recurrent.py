@@ -37,11 +37,14 @@ class RecurrentCost(EncoderCost):
     @property
     def hidden_matrices(self) -> int:
         """The weights in the matrices of both layers, of which each multiplies once for a token."""
-        matrices = 0
-        for inputs, cells in self.layer_shapes:
-            matrices += 2 * 4 * cells * (inputs + self.width)
-            if cells != self.width:
-                matrices += 2 * cells * self.width
+        return sum(self.layer_matrix(number) for number in range(RECURRENT_LAYERS))
+
+    def layer_matrix(self, number: int) -> int:
+        """The weights in the matrices of one layer, counted from 0."""
+        inputs, cells = self.layer_shapes[number]
+        matrices = 2 * 4 * cells * (inputs + self.width)
+        if cells != self.width:
+            matrices += 2 * cells * self.width
         return matrices
 
     @property

@@ -79,6 +79,23 @@ class BiLstm(nn.Module):
         hidden: Tensor = self.out(torch.cat(read, -1))
         return hidden
 
+    def directed(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        """Hidden states (rows, length, width) that have read nothing right of their token, and
+        those that have read nothing left of it: `contextualise` in one direction and the other,
+        with one pass of the first layer.
+        """
+        walls = walls_of(batch)
+        right, left = self.layers[0](self.embed(batch), walls)
+        none = torch.zeros_like(right)
+        states = []
+        for number, lower in enumerate(((right, none), (none, left))):
+            first = self.dropout(torch.cat(lower, -1))
+            upper = [none, none]
+            upper[number] = self.layers[1](first, walls)[number]
+            second = self.dropout(torch.cat(upper, -1))
+            states.append(self.out(torch.cat((first, second), -1)))
+        return states[0], states[1]
+
     def views(self, batch: TokenBatch, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
         """The first layer's states (n, view_width) to the right of the flattened tokens `ends`,
         which have read nothing right of themselves, and to the left of `begins`, which have read

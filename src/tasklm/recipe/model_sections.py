@@ -114,7 +114,7 @@ class Train(Moments):
         "auto",
         "initial token embeddings of stage 1: random, or from co-occurrence counts of tokens in "
         "its text; auto: counts for bert of up to 4 layers with mlm, replace-mlm, electra or "
-        "electric",
+        "electric, and for bilstm with mlm or bilm",
         choices=("auto", "random", "counts"),
     )
     attention: str = key(
@@ -289,6 +289,11 @@ class Finetune(Moments):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
+    freeze: bool = key(
+        False,
+        "leave the encoder as stage 1 made it: only the head learns, from features with dropout",
+        later=True,
+    )
     label_smoothing: float = key(
         0.0,
         "share of each label that is spread over all classes (classify, tag)",

@@ -107,6 +107,7 @@ class FinetuneStage:
     cost: EncoderCost
     accumulate: int = 1
     teaching: Teaching | None = None  # None: labels alone
+    frozen: bool = False  # whether the head alone learns
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
@@ -137,9 +138,18 @@ class FinetuneStage:
             targets=dict.fromkeys(weights, self.losses.task.count(batch.targets)),
             weights=weights,
             tokens=batch.ids.numel(),
-            flops=task_flops(self.cost, self.module.head, batch),
+            flops=self._flops(batch),
             position=self.position(),
         )
+
+    def _flops(self, batch: TokenBatch) -> float:
+        """Those of a step; a frozen encoder has no backward pass."""
+        flops = task_flops(self.cost, self.module.head, batch)
+        if not self.frozen:
+            return flops
+        assert batch.places is not None
+        tokens, wanted = batch.ids.numel(), batch.places.numel()
+        return flops - self.cost.training(tokens, 0, batch.ids.shape[1], wanted=wanted) * 2.0 / 3.0
 
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
         assert batch.task is not None

@@ -147,8 +147,11 @@ def finetune_stage(
     batch = batch_of(settings, context)
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
-    shape = dataclasses.replace(context.shape, dropout=settings.dropout)
+    # features that stay as they are have no dropout but the head's
+    dropout = 0.0 if settings.freeze else settings.dropout
+    shape = dataclasses.replace(context.shape, dropout=dropout)
     encoder = new_encoder(context.encoder, shape, context.vocabulary)
+    encoder.requires_grad_(not settings.freeze)
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     if context.wide is not None:
         silenced(head)  # at first only the wide part counts
@@ -168,6 +171,7 @@ def finetune_stage(
         cost=cost,
         accumulate=accumulate,
         teaching=teaching,
+        frozen=settings.freeze,
     )
 
 
