@@ -92,7 +92,7 @@ def recurrent_bytes(
 
     `value` are the bytes of a number in matrix products. States, gates and cells are in fp32.
     """
-    characters = LONGEST * CHARACTER + 2 * FILTERS * sum(LONGEST - width + 1 for width in WIDTHS)
+    characters = LONGEST * CHARACTER + FILTERS * sum(LONGEST - width + 1 for width in WIDTHS)
     saved = float(8 * (1 + LONGEST) + 4 * (characters + 2 * FEATURES))
     peak = 0.0
     for inputs, cells in cost.layer_shapes:
@@ -101,4 +101,6 @@ def recurrent_bytes(
             saved += inputs
         peak = max(peak, 4.0 * (8 * cells + 6 * cost.width + inputs))
     read = tokens if wanted is None else wanted
-    return tokens * saved + read * 2 * RECURRENT_LAYERS * cost.width * (4 + value), tokens * peak
+    wanted_bytes = read * 2 * RECURRENT_LAYERS * cost.width * (4 + value)
+    side_by_side = 4 * cost.hidden_matrices  # the matrices of both directions, laid together
+    return tokens * saved + wanted_bytes + side_by_side, tokens * peak

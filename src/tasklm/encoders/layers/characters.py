@@ -58,7 +58,11 @@ class Characters(nn.Module):
             nn.init.zeros_(conv.bias)
 
     def spell(self, vocabulary: Vocabulary) -> None:
-        """Learns the characters of all tokens, without which nothing can be read."""
+        """Learns the characters of all tokens, without which nothing can be read; a module that has
+        shapes alone stays without them.
+        """
+        if self.spelling.is_meta:
+            return
         table = spellings(vocabulary, len(self.spelling))
         self.spelling = table.to(self.spelling.device)
         self.spelt = True

@@ -105,7 +105,7 @@ class LstmLayer(nn.Module):
                 True,  # biases
                 1,  # layer
                 0.0,  # dropout
-                self.training,
+                torch.is_grad_enabled(),  # cuDNN differentiates what it ran in training mode
                 True,  # both directions
                 True,  # rows first
             )[0]
