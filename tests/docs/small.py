@@ -27,6 +27,8 @@ def small_of(recipe: Recipe) -> Recipe:
         "feedforward": None,
         "embedding": recipe.model.embedding and 16,
     }
+    if recipe.model.encoder == "bilstm":  # it has two layers, and no heads
+        sizes |= {"layers": None, "heads": None}
     changes: dict[str, dict[str, Any]] = {
         "model": {} if started else sizes,
         "tokens": {"length": 32, "vocabulary": None if started else 400},

@@ -183,4 +183,5 @@ def test_encoders_load_where_triton_is_not_installed() -> None:
         "from tasklm.encoders.base import ENCODERS; print(*ENCODERS.names())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["albert", "bert", "modern", "modernbert", "roberta"], done.stderr
+    names = ["albert", "bert", "bilstm", "modern", "modernbert", "roberta"]
+    assert done.stdout.split() == names, done.stderr

@@ -159,6 +159,8 @@ def test_what_cannot_be_is_refused_before_training(data: Path, tmp_path: Path) -
     for kind, reason in (("choice", "options"), ("span", "questions"), ("regress", "number")):
         with pytest.raises(RecipeError, match=f"{kind} learn from labels alone.*{reason}"):
             run(tmp_path / kind, settings(data, kind, "cross-view"))
+    with pytest.raises(RecipeError, match=r"finetune\.freeze keeps as it is"):
+        run(tmp_path / "frozen", settings(data, "tag", "vat", finetune__freeze="true"))
     with pytest.raises(RecipeError, match=r"no student of raw text called 'cross'.*cross-view"):
         run(tmp_path / "name", settings(data, "tag", "cross"))
     values = settings(data, "tag", "cross-view", model__encoder="modernbert")

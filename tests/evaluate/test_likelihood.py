@@ -9,6 +9,7 @@ import torch
 from tests.conftest import sentences
 from tests.encoders.samples import stir
 from tests.samples import encoded_texts
+from tests.train.test_every_objective import NAMES
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.errors import RecipeError
@@ -140,7 +141,7 @@ def test_a_long_text_is_the_sum_of_its_windows(vocabulary: Vocabulary, name: str
         )
 
 
-@pytest.mark.parametrize("name", sorted(set(OBJECTIVES.names()) - set(METHODS)))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(METHODS)))
 def test_objectives_without_probabilities_are_refused(vocabulary: Vocabulary, name: str) -> None:
     with pytest.raises(
         RecipeError, match=f"'{name}' yields no token probabilities.*electric, electra-tt, mlm"

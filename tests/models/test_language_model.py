@@ -18,6 +18,7 @@ from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import joint_stage
+from tests.train.test_every_objective import NAMES
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 CPU = torch.device("cpu")
@@ -54,7 +55,7 @@ def test_what_stage_1_wrote_comes_back(trained: Path, parts: TrainingContext) ->
     assert torch.equal(again.encoder.token.weight, model.encoder.token.weight)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_objective_can_be_loaded(parts: TrainingContext, tmp_path: Path, name: str) -> None:
     settings = Train(objective=name)
     save_weights(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tasklm.recipe.model_sections import Finetune, Moments
-from tasklm.recipe.raw_text import RawText, without_raw_text
+from tasklm.recipe.parsing import values_for_key
+from tasklm.recipe.raw_text import RawText
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.labelled_share import split_by_label_share
@@ -51,9 +52,9 @@ def test_of_several_tasks_each_gives_its_share() -> None:
     assert {one.task for one in hidden} == {"a", "b"}
 
 
-def test_settings_of_raw_text_change_no_key_where_none_is_read() -> None:
+def test_settings_of_raw_text_change_no_key_while_they_are_the_usual_ones() -> None:
     own = {entry.name for entry in dataclasses.fields(RawText)}
-    usual = without_raw_text(Finetune(word_dropout=0.5, unlabelled_texts=9))
-    assert usual == without_raw_text(Finetune()) and not own & set(usual)
+    usual = values_for_key(Finetune())
+    assert not own & set(usual)
     assert {entry.name for entry in dataclasses.fields(Moments)} < set(usual)
-    assert own < set(without_raw_text(Finetune(unlabelled="vat")))
+    assert own & set(values_for_key(Finetune(unlabelled="vat"))) == {"unlabelled"}

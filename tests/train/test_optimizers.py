@@ -210,8 +210,9 @@ def test_state_goes_by_name_through_other_groups_bit_for_bit(name: str) -> None:
     draw_gradients(first, 1)
     one.step(1.0)
     saved = {key: tensor.clone() for key, tensor in one.tensors().items()}
-    part = "momentum_buffer" if name == "muon" else "exp_avg"
-    assert f"encoder.layers.0.up.weight/{part}" in saved and "head.0.bias/exp_avg" in saved
+    part = "momentum_buffer" if name in ("muon", "sgd") else "exp_avg"
+    rest = "momentum_buffer" if name == "sgd" else "exp_avg"
+    assert f"encoder.layers.0.up.weight/{part}" in saved and f"head.0.bias/{rest}" in saved
     other.load(saved)
     assert all(torch.equal(tensor, saved[key]) for key, tensor in other.tensors().items())
     again = make_optimiser(second, Rule(name, 0.02, 0.3, 0.8))

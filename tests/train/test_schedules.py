@@ -10,6 +10,9 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.model_sections import SCHEDULES
 from tasklm.train.optim.schedules import Schedule, steps_that_fit
 
+# those that end at 0; the other one is tested beside the optimiser that it came with
+ENDING = [shape for shape in SCHEDULES if shape != "root"]
+
 
 def shares(schedule: Schedule, first: int = 0) -> list[float]:
     return [schedule.share(step) for step in range(first, schedule.steps)]
@@ -64,7 +67,7 @@ def test_a_linear_fall_goes_on_from_where_it_is(steps: int) -> None:
     )
 
 
-@pytest.mark.parametrize("shape", SCHEDULES)
+@pytest.mark.parametrize("shape", ENDING)
 @pytest.mark.parametrize("step", [1, 30, 60, 500, 790, 950])
 @pytest.mark.parametrize("steps", [980, 1000, 1400])
 def test_replanning_never_jumps(shape: str, step: int, steps: int) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from tasklm.errors import RecipeError, RunError
 from tasklm.models.language_model import describe_language_model
 from tasklm.models.weights import load_weights, save_weights
-from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import Recipe, to_dict
 from tasklm.recipe.toml import dump, load
@@ -26,6 +25,7 @@ from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import joint_stage
 from tasklm.train.start import starting_weights
 from tasklm.train.started_recipes import started
+from tests.train.test_every_objective import NAMES
 from tests.train.test_loop import parts  # noqa: F401  (a fixture)
 
 
@@ -91,7 +91,7 @@ def test_masked_language_modelling_goes_on_as_electra(
     )
 
 
-@pytest.mark.parametrize("name", OBJECTIVES.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_objective_goes_on_from_itself_and_from_another(
     parts: TrainingContext, tmp_path: Path, name: str
 ) -> None:

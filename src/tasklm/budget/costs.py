@@ -40,6 +40,14 @@ ARCHITECTURES = {
 ARCHITECTURES |= {"roberta": ARCHITECTURES["bert"], "modernbert": ARCHITECTURES["modern"]}
 
 
+def learns_positions(encoder: str) -> bool:
+    """Whether an encoder has a table of positions, which limits the length of rows; recurrent ones
+    (budget/recurrent.py), and those of user code, have none.
+    """
+    built = ARCHITECTURES.get(encoder)
+    return built is not None and not built.rotary
+
+
 @dataclass(frozen=True)
 class EncoderCost:
     """Parameters and exact FLOPs of an encoder and its heads; a multiply and an add are two."""

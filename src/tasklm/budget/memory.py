@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasklm.budget.costs import EncoderCost
+from tasklm.budget.recurrent import RecurrentCost, recurrent_bytes
 from tasklm.errors import TrainingError
 from tasklm.recipe.model_sections import OPTIMISERS
 
@@ -23,7 +24,7 @@ class Saved:
     inner: float  # × feedforward, in the type of the matrix products
 
 
-# Values kept per token and layer, PyTorch without compilation; in brackets, how many times the
+# Values saved per token and layer, PyTorch without compilation; in brackets, how many times the
 # width (w) or the inner width (i).
 #   bert, albert                                  modern
 #   input of Q, K, V                  (1w)        normed input of Q, K, V           (1w)
@@ -102,7 +103,7 @@ class MemoryCost:
     weights: float
     gradients: float
     optimiser: float
-    copies: float  # bf16 copies of the matrices, kept from the forward to the backward pass
+    copies: float  # bf16 copies of the matrices, saved from the forward to the backward pass
     activations: float
     logits: float
     # gradients inside one layer, less what is gone by then beside the logits
@@ -143,10 +144,16 @@ def training_bytes(
     state = 8 * weights
     if optimiser == "muon":
         state -= 4 * cost.hidden_matrices
-    layers, peak = _layers_and_peak(cost, tokens, wanted, length, computing)
+    if optimiser == "sgd":
+        state = 4 * weights
+    if isinstance(cost, RecurrentCost):
+        saved, peak = recurrent_bytes(cost, tokens, wanted, computing.bytes, computing.dropout)
+    else:
+        saved, peak = _layers_and_peak(cost, tokens, wanted, length, computing)
+        saved += tokens * _embedding_bytes(cost, computing)
     # inputs of dense, GELU and norm, and of the logits
     head = (3 * computing.bytes + 4) * cost.width + NORM_BYTES
-    activations = layers + tokens * _embedding_bytes(cost, computing) + targets * head
+    activations = saved + targets * head
     return MemoryCost(
         weights=4.0 * weights,
         gradients=4.0 * weights,

@@ -53,6 +53,7 @@ SMALLEST_BATCH, LARGEST_BATCH = 16, 256  # sequences per step of stage 1 that a 
 FINETUNE_STEPS = (
     1500  # optimiser steps of stage 2 where the number of epochs is auto, at the papers' batch
 )
+SGD_RATE = 0.5  # peak learning rate of plain gradient descent
 PAPERS_BATCH = 32  # examples per step of stage 2
 FEW_EXAMPLES, FEW_PER_STEP = (
     2000,
@@ -215,15 +216,20 @@ def stage1_rate(width: int, optimiser: str) -> float:
     """The peak learning rate of stage 1.
 
     Muon: 2e-3 up to width 256, then falling with its root (1.2e-3 at 768).
+    SGD: 0.5 (arXiv 1809.08370).
     Others: 2e-3 up to width 192, then falling with it (5e-4 at 768).
     """
+    if optimiser == "sgd":
+        return SGD_RATE
     return 2e-3 * min(1.0, math.sqrt(256 / width) if optimiser == "muon" else 192 / width)
 
 
-def stage2_rate(width: int) -> float:
-    """The peak learning rate of stage 2: 3e-4 at width 256, falling with the width.
+def stage2_rate(width: int, optimiser: str = "adamw") -> float:
+    """The peak learning rate of stage 2: 3e-4 at width 256, falling with the width; SGD: 0.5.
 
     Higher than the papers' 2e-5 at width 768, which is for models trained a hundred times longer;
     tried on the dev splits of ACL-ARC and SciERC with models of a few minutes.
     """
+    if optimiser == "sgd":
+        return SGD_RATE
     return min(5e-4, 3e-4 * 256 / width)

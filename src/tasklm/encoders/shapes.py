@@ -19,6 +19,7 @@ SIZES = {  # name: layers, width
     "large": (24, 1024),  # BERT-large
 }
 ALIGNED = 64  # rows of a matrix: what the matrix units of GPUs take without a slower path
+RECURRENT_LAYERS = 2  # of bilstm, at every size
 SHALLOW = 4  # layers up to which the automatic choice is bert
 ALBERT_EMBEDDING = 128  # the published width of its embeddings, at every size
 
@@ -47,9 +48,19 @@ def default_feedforward(encoder: str, width: int) -> int:
     A gated layer has three matrices where BERT's has two, so that both have about 8 × width²
     weights (arXiv 2002.05202).
     """
+    if encoder == "bilstm":  # cells of the first layer, as in arXiv 1809.08370
+        return 2 * width
     if encoder.startswith("modern"):
         return max(ALIGNED, round(8 * width / 3 / ALIGNED) * ALIGNED)
     return 4 * width
+
+
+def layers_and_width(settings: Model, size: str) -> tuple[int, int]:
+    """The size's numbers, with the recipe's own in their place; a Bi-LSTM always has two layers."""
+    layers, width = SIZES[size]
+    if encoder_of(settings, size) == "bilstm":
+        layers = RECURRENT_LAYERS
+    return settings.layers or layers, settings.width or width
 
 
 def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Shape:
@@ -60,9 +71,10 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
     if size not in SIZES:
         choices = ", ".join(SIZES) + nearest(size, list(SIZES))
         raise RecipeError([f"model.size = {size!r}: choose from auto, {choices}"])
-    layers, width = SIZES[size]
+    layers, width = layers_and_width(settings, size)
     encoder = encoder_of(settings, size)
-    width = settings.width or width
+    if encoder == "bilstm":
+        _check_recurrent(settings, layers)
     heads = settings.heads or max(1, width // 64)
     if width % heads:
         raise RecipeError([f"model.width = {width} is not a multiple of model.heads = {heads}"])
@@ -70,10 +82,27 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
     embedding = settings.embedding or usual.get(encoder, width)
     return Shape(
         vocabulary=padded_vocabulary(vocabulary),
-        layers=settings.layers or layers,
+        layers=layers,
         width=width,
         heads=heads,
         feedforward=settings.feedforward or default_feedforward(encoder, width),
         positions=positions,
         embedding=0 if embedding == width else embedding,
     )
+
+
+def _check_recurrent(settings: Model, layers: int) -> None:
+    """Refuses numbers that a Bi-LSTM cannot have."""
+    problems = []
+    if layers != RECURRENT_LAYERS:
+        problems.append(
+            f"model.layers = {layers}: the encoder bilstm has {RECURRENT_LAYERS} layers; leave the "
+            "key out, and set model.width or model.feedforward (the cells of its first layer)"
+        )
+    if settings.heads:
+        problems.append(
+            f"model.heads = {settings.heads}: the encoder bilstm has no attention; leave the key "
+            "out"
+        )
+    if problems:
+        raise RecipeError(problems)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.onnx_model import INPUTS, LOGITS, GraphOutput, outputs_of, session_of
 from tasklm.export.onnx_runtime import load_onnxruntime
-from tasklm.export.source import Source
+from tasklm.export.source import Source, refuse_recurrent
 from tasklm.storage.files import write_bytes
 from tasklm.tasks.base import Task
 from tasklm.tasks.several import members_of, turns_of
@@ -105,6 +105,7 @@ class Graph(nn.Module):
 
 def check_onnx(source: Source) -> None:
     """Raises RecipeError if the kind's answers do not follow from the logits of single tokens."""
+    refuse_recurrent(source, "onnx", "the LSTM of ONNX has no projection of its states")
     members = members_of(source.task)
     if turns := turns_of(source.task):
         alone = ", ".join(turn.names[0] for turn in turns if not turn.mixed)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasklm.encoders.base import Shape
-from tasklm.errors import RunError
+from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
 from tasklm.evaluate.training_data import splits_of
 from tasklm.export.onnx_model import COLUMNS, RECORD
@@ -174,6 +174,13 @@ class Source:
 def _set_columns(data: Data) -> dict[str, str]:
     columns = {name: str(getattr(data, name)) for name in COLUMNS}
     return {name: value for name, value in columns.items() if value}
+
+
+def refuse_recurrent(source: Source, target: str, reason: str) -> None:
+    """Raises RecipeError for a Bi-LSTM, which a format cannot hold for this reason."""
+    if source.encoder == "bilstm":
+        problem = f"--to {target}: the encoder bilstm cannot be exported: {reason}"
+        raise RecipeError([f"{problem}. Use tasklm predict or serve, or the model in Python."])
 
 
 def open_source(where: Path) -> Source:

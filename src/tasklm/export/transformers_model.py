@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tasklm.encoders.checkpoints.hub_names import to_hugging_face
 from tasklm.errors import RecipeError
-from tasklm.export.source import Source
+from tasklm.export.source import Source, refuse_recurrent
 from tasklm.export.tokenizer_files import write_tokenizer
 from tasklm.storage.files import write_bytes, write_json
 from tasklm.tasks.base import Elsewhere
@@ -39,6 +39,7 @@ PREDICT = "Use tasklm predict, or the model in Python."
 
 def check_transformers(source: Source) -> Elsewhere:
     """The task's equivalent in transformers; raises RecipeError if no class computes the same."""
+    refuse_recurrent(source, "hf", "transformers has no class for it")
     encoder, shape, there = source.encoder, source.shape, source.task.elsewhere
     if there is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasklm.encoders.bilstm import BiLstm
 from tasklm.errors import RecipeError
 from tasklm.train.steps import step_seed
 
@@ -50,7 +51,12 @@ def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
 
 
 def layers_of(encoder: Any) -> list[nn.Module]:
-    """The layers of an encoder in the order in which they run; a shared one comes several times."""
+    """The layers of an encoder in the order in which they run; a shared one comes several times.
+
+    Of a Bi-LSTM it is the map behind its cells, whose weights each token meets once.
+    """
+    if isinstance(encoder, BiLstm):
+        return [encoder.out]
     if hasattr(encoder, "layers"):
         return list(encoder.layers)
     return [encoder.shared] * encoder.shape.layers

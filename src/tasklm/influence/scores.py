@@ -85,7 +85,7 @@ def scoring_model(folder: Path, context: TrainingContext, settings: Train) -> Jo
     """The trained scoring model of a folder, on the CPU."""
     shape, task = context.shape, context.task
     objective = OBJECTIVES.get("mlm")(context.encoder, shape, context.vocabulary, settings)
-    encoder = new_encoder(context.encoder, shape)
+    encoder = new_encoder(context.encoder, shape, context.vocabulary)
     head = task.head(shape.width, 0.0, encoder.normed_heads)
     model = JointModel(encoder, objective, head, task)
     model.load_state_dict(load_weights(folder / "model.safetensors"))

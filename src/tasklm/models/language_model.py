@@ -135,7 +135,7 @@ def load_language_model(where: Path, device: torch.device) -> LanguageModel:
 def _new_parts(about: Description) -> tuple[Any, Any]:
     """The described encoder and objective, randomly initialised."""
     objective = OBJECTIVES.get(about.settings.objective)
-    return new_encoder(about.encoder, about.shape), objective(
+    return new_encoder(about.encoder, about.shape, about.vocabulary), objective(
         about.encoder, about.shape, about.vocabulary, about.settings
     )
 

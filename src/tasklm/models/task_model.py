@@ -17,7 +17,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from tasklm.budget.costs import ARCHITECTURES, EncoderCost
+from tasklm.budget.costs import EncoderCost, learns_positions
+from tasklm.budget.recurrent import cost_class
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
@@ -58,7 +59,7 @@ DAMAGE = (
 
 def cost_of(encoder: str, shape: Shape) -> EncoderCost:
     """The cost of an encoder of this architecture and shape."""
-    return EncoderCost(
+    return cost_class(encoder)(
         layers=shape.layers,
         width=shape.width,
         feedforward=shape.feedforward,
@@ -115,9 +116,12 @@ def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tens
     return outputs
 
 
-def new_encoder(name: str, shape: Shape) -> Any:
-    """A randomly initialised encoder of the named architecture."""
-    return ENCODERS.get(name)(shape)
+def new_encoder(name: str, shape: Shape, vocabulary: Vocabulary | None = None) -> Any:
+    """A randomly initialised encoder, with its vocabulary unless only its shapes are asked."""
+    encoder = ENCODERS.get(name)(shape)
+    if vocabulary is not None and hasattr(encoder, "spell"):
+        encoder.spell(vocabulary)
+    return encoder
 
 
 def kept_of(
@@ -275,8 +279,7 @@ def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) 
             f"{shape.vocabulary:,}"
         )
     check_length(length)
-    built = ARCHITECTURES.get(encoder)
-    if built is not None and not built.rotary and length > shape.positions:
+    if learns_positions(encoder) and length > shape.positions:
         raise ValueError(
             f"rows have {length:,} tokens, but the encoder has {shape.positions:,} positions"
         )
@@ -347,7 +350,7 @@ def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
     normed = any(NORM.fullmatch(name) for name in shapes)
 
     def new() -> TaskModel:
-        encoder = new_encoder(saved.encoder, saved.shape)
+        encoder = new_encoder(saved.encoder, saved.shape, saved.vocabulary)
         return TaskModel(encoder, task.head(saved.shape.width, 0.0, normed), wide)
 
     with shapes_alone():

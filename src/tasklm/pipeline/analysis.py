@@ -105,7 +105,7 @@ def drawn_encoder(parts: TrainingContext, settings: Train) -> Any:
         # as train.stages.joint_stage does, which draws the encoder first
         torch.manual_seed(step_seed(settings.seed, 0))
         shape = dataclasses.replace(parts.shape, dropout=settings.dropout)
-        encoder = new_encoder(parts.encoder, shape)
+        encoder = new_encoder(parts.encoder, shape, parts.vocabulary)
         objective = OBJECTIVES.get(settings.objective)(
             parts.encoder, shape, parts.vocabulary, settings
         )
@@ -149,7 +149,7 @@ def _attention(parts: TrainingContext, seed: Seed) -> dict[str, Any] | None:
 
 
 def _encoder_of(parts: TrainingContext, weights: Path) -> Any:
-    encoder = new_encoder(parts.encoder, parts.shape)
+    encoder = new_encoder(parts.encoder, parts.shape, parts.vocabulary)
     encoder.load_state_dict(under("encoder.", load_weights(weights)))
     return encoder.to(parts.machine.device)
 

@@ -18,6 +18,7 @@ from tasklm.corpus.decontaminate import Contamination
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
 from tasklm.recipe.model_sections import Train
+from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import CLOCK, Seed, best_seed, trainings_of
 from tasklm.storage.files import read_json, write_record
@@ -179,4 +180,4 @@ def sections(recipe: Recipe, *names: str) -> list[Any]:
 
 def without_seeds(section: Any) -> dict[str, Any]:
     """The values of a section except its number of trainings."""
-    return {name: value for name, value in dataclasses.asdict(section).items() if name != "seeds"}
+    return {name: value for name, value in values_for_key(section).items() if name != "seeds"}

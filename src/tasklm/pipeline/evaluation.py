@@ -85,7 +85,7 @@ def _seeds_key(seeds: list[Seed]) -> str:
 
 
 def _model_of(parts: TrainingContext, seed: Seed) -> TaskModel:
-    encoder = new_encoder(parts.encoder, parts.shape)
+    encoder = new_encoder(parts.encoder, parts.shape, parts.vocabulary)
     model = TaskModel(
         encoder,
         parts.task.head(parts.shape.width, 0.0, encoder.normed_heads),

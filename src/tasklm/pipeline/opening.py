@@ -16,7 +16,7 @@ from tasklm.encoders.base import ENCODERS
 from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.pipeline.context import Run
-from tasklm.recipe.schema import Recipe
+from tasklm.recipe.schema import Hardware, Recipe
 from tasklm.recipe.toml import absolute, cache_folder, dump
 from tasklm.registry import Registry
 from tasklm.run_folder import EVENTS, LOG, MANIFEST, RECIPE
@@ -46,6 +46,12 @@ def check_names(recipe: Recipe) -> None:
         problems.append(
             f"train.next_sentence requires train.objective = 'mlm', not {recipe.train.objective!r}"
         )
+    if recipe.model.encoder == "bilstm" and "influence" in recipe.select.method:
+        problems.append(
+            f"select.method = {recipe.select.method!r}: gradients of single passages are computed "
+            "for the layers of Transformers, which model.encoder = 'bilstm' does not have; choose "
+            "another encoder, or another method such as bm25"
+        )
     if problems:
         raise RecipeError(problems)
 
@@ -60,7 +66,7 @@ def open_run(
     """The run in a folder, with its recipe and the versions it runs on saved."""
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
-    machine = set_up(recipe.hardware)
+    machine = set_up(_hardware_of(recipe))
     artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn)
     cache = cache or Artefacts(
         cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn
@@ -82,6 +88,16 @@ def open_run(
         "started", folder=str(folder), device=str(machine.device), threads=machine.threads
     )
     return run
+
+
+def _hardware_of(recipe: Recipe) -> Hardware:
+    """The settings of the machine; an encoder may be faster without compilation."""
+    encoder, hardware = recipe.model.encoder, recipe.hardware
+    if encoder == "auto" or getattr(ENCODERS.get(encoder), "compiles_by_default", True):
+        return hardware
+    if hardware.compile == "auto":
+        return dataclasses.replace(hardware, compile="off")
+    return hardware
 
 
 def _made_with(machine: Machine) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tasklm.budget.scope import LINEAR, TEXT
 from tasklm.corpus.words import count_words
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
+from tasklm.encoders.shapes import SIZES, encoder_of, layers_and_width, shape_of
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.pipeline.scope import scope_after_reading, time_left
@@ -177,7 +177,7 @@ def _shape_reason(recipe: Recipe, size: str, why: str) -> str:
     given = [f"{name} {value}" for name, value in numbers.items() if value is not None]
     if not given:
         return f"size {size}: {why}"
-    layers, width = SIZES[size]
+    layers, width = layers_and_width(dataclasses.replace(model, layers=None, width=None), size)
     left = {"layers": f"{layers} layers", "width": f"width {width}"}
     decided = [words for name, words in left.items() if numbers[name] is None]
     rest = "".join(f"; {words}: of size {size}, {why}" for words in decided)
@@ -234,7 +234,7 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
     """The recipe with the row length that the texts need, and the casing that the kind needs."""
     tokens = recipe.tokens
     most = rules.LONGEST_ON_CPU if machine.device.type == "cpu" else rules.LONGEST_ON_GPU
-    if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).rotary:
+    if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).any_length:
         most = min(most, start.shape.positions)
     words = (count_words(text) for text in task.texts("train"))
     length = tokens.length or rules.row_length(list(words), most)

@@ -58,9 +58,13 @@ NO_RAW_TEXT = RawTexts()
 def check_student(run: Run, task: TaskData) -> None:
     """Raises RecipeError, early, for a student that there is not or that the task cannot have."""
     settings = run.recipe.finetune
-    if settings.has_student:
-        STUDENTS.get(settings.unlabelled)
-        task.task.consistency()
+    if not settings.has_student:
+        return
+    STUDENTS.get(settings.unlabelled)
+    task.task.consistency()
+    if settings.freeze:
+        problem = "text without labels teaches the encoder, which finetune.freeze keeps as it is"
+        raise RecipeError([f"finetune.unlabelled: {problem}; leave one of the two out"])
 
 
 def require_student(run: Run, parts: TrainingContext) -> None:

@@ -39,6 +39,7 @@ def read_task(run: Run) -> TaskData:
     hidden = _hide_labels(task, splits, data.share)
     if hidden:
         task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
+    _check_smoothing(run.recipe, task)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
     settings = [
         data.text_column,
@@ -88,6 +89,7 @@ def _read_several(recipe: Recipe) -> TaskData:
         way_out = "give the task that needs it a recipe: several.tasks = NAME=recipe.toml"
         raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
     tasks = read_several(recipe)
+    _check_smoothing(recipe, tasks.task)
     hidden = _hide_labels(tasks.task, tasks.splits, data.share)
     contents: list[Any] = []
     for source in tasks.sources:
@@ -105,6 +107,12 @@ def _read_several(recipe: Recipe) -> TaskData:
         sources=tasks.sources,
         hidden=hidden,
     )
+
+
+def _check_smoothing(recipe: Recipe, task: Task) -> None:
+    if recipe.finetune.label_smoothing and task.unsmoothed:
+        problem = f"labels of the kind {task.kind} cannot be smoothed: {task.unsmoothed}"
+        raise RecipeError([f"finetune.label_smoothing: {problem}; set it to 0"])
 
 
 def _content(path: Path) -> str:

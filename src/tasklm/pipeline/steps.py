@@ -33,7 +33,7 @@ from tasklm.pipeline.summaries import stage1_text, stage2_text
 from tasklm.pipeline.taught_text import NO_TEXT, TaughtText
 from tasklm.pipeline.teachers import Taught, taught
 from tasklm.recipe.model_sections import Train
-from tasklm.recipe.raw_text import without_raw_text
+from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.schema import Recipe
 from tasklm.registry import nearest
 from tasklm.run_folder import SUMMARY, Seed, seeds_of, stage1_name
@@ -347,7 +347,7 @@ def finetune(
     for number, seed in enumerate(seeds):
         training = trainings[seed.stage1 - 1]
         key = digest(
-            [training.key, epochs, task.metric, seed.stage2, without_raw_text(settings), *before]
+            [training.key, epochs, task.metric, seed.stage2, values_for_key(settings), *before]
         )
 
         def build(folder: Path, seed: Seed = seed, seeds_left: int = len(seeds) - number) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasklm.budget.rules import Plan
 from tasklm.console.durations import duration
-from tasklm.encoders.shapes import SIZES
+from tasklm.encoders.shapes import layers_and_width
 from tasklm.evaluate.scores import flops_text, metric_name, spread, spread_text
 from tasklm.pipeline.context import CorpusData, TaskData
 from tasklm.recipe.schema import Recipe
@@ -39,8 +39,7 @@ def corpus_text(corpus: CorpusData | None) -> str:
 
 def plan_text(recipe: Recipe, plan: Plan, selects: bool) -> str:
     """The size of the model, the amount of text it reads, and its budget, in one line."""
-    layers, width = SIZES[plan.size]
-    layers, width = recipe.model.layers or layers, recipe.model.width or width
+    layers, width = layers_and_width(recipe.model, plan.size)
     named = recipe.model.layers is None and recipe.model.width is None
     parts = [f"{layers}-layer model of width {width}"]
     if named:

@@ -125,6 +125,15 @@ class Kind:
         False,
         "tag: use a CRF head, which learns which tags follow each other, instead of a linear one",
     )
+    scheme: str = key(
+        "data",
+        (
+            "tag: scheme of spans that the model learns: the data's own, or bioes, which also "
+            "marks their ends; answers are in the data's"
+        ),
+        choices=("data", "bioes"),
+        later=True,
+    )
     stride: int = key(
         48, "span: tokens that neighbouring windows of a long text share", low=0, high=LONGEST_ROW
     )

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tasklm.recipe.parsing import key
 from tasklm.recipe.raw_text import RawText
 
-OPTIMISERS = ("adamw", "lamb", "muon")
-SCHEDULES = ("linear", "cosine", "constant")
+OPTIMISERS = ("adamw", "lamb", "muon", "sgd")
+SCHEDULES = ("linear", "cosine", "constant", "root")
 FEWEST_TYPES, MOST_TYPES = 300, 500_000  # of a vocabulary
 SHORTEST_ROW, LONGEST_ROW = 8, 8192  # tokens
 USUAL_ROW = 128
@@ -57,21 +57,22 @@ class Model:
     encoder: str = key(
         "auto",
         (
-            "encoder architecture: bert (the papers'), modern, "
-            "or albert (few weights); auto: bert up to 4 layers, modern beyond"
+            "encoder architecture: bert (the papers'), modern, albert (few weights), "
+            "or bilstm (recurrent); auto: bert up to 4 layers, modern beyond"
         ),
     )
     size: str = key(
         "auto", "tiny, mini, small, medium, base or large; auto: what the budget can train"
     )
     layers: int | None = key(
-        None, "number of layers, instead of the size's", low=1, high=MOST_LAYERS
+        None, "number of layers, instead of the size's (bilstm: 2)", low=1, high=MOST_LAYERS
     )
     width: int | None = key(None, "hidden width, instead of the size's", low=8, high=MOST_WIDTH)
     heads: int | None = key(None, "attention heads, instead of the size's", low=1, high=MOST_HEADS)
     feedforward: int | None = key(
         None,
-        "inner width of the feed-forward layer, instead of the size's",
+        "inner width of the feed-forward layer (bilstm: cells of the first layer, each direction), "
+        "instead of the size's",
         low=8,
         high=MOST_FEEDFORWARD,
     )
@@ -95,6 +96,9 @@ class Moments:
         1e-6, "adamw, lamb: added to the root of the mean squared gradient", low=0.0, high=1.0
     )
     momentum: float = key(0.95, "muon: decay of the mean gradient", low=0.0, high=0.9999)
+    sgd_momentum: float = key(
+        0.9, "sgd: share of the last move in the next", low=0.0, high=0.9999, later=True
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Train(Moments):
         "auto",
         "initial token embeddings of stage 1: random, or from co-occurrence counts of tokens in "
         "its text; auto: counts for bert of up to 4 layers with mlm, replace-mlm, electra or "
-        "electric",
+        "electric, and for bilstm with mlm or bilm",
         choices=("auto", "random", "counts"),
     )
     attention: str = key(
@@ -152,14 +156,15 @@ class Train(Moments):
         None,
         (
             "peak learning rate; auto: by width, "
-            "with muon 2e-3 up to 256 (the papers: 1e-4 at 768, adamw)"
+            "with muon 2e-3 up to 256 (the papers: 1e-4 at 768, adamw); with sgd 0.5"
         ),
         low=0.0,
         high=1.0,
     )
     schedule: str = key(
         "linear",
-        "how the learning rate falls after the warm-up; constant: only at the end",
+        "how the learning rate falls after the warm-up; constant: only at the end; root: divided "
+        "by 1 + 0.005 · √step",
         choices=SCHEDULES,
     )
     warmup: float = key(
@@ -257,7 +262,7 @@ class Finetune(Moments, RawText):
     )
     learning_rate: float | None = key(
         None,
-        "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768)",
+        "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768); sgd: 0.5",
         low=0.0,
         high=1.0,
     )
@@ -269,7 +274,9 @@ class Finetune(Moments, RawText):
         high=1.0,
     )
     schedule: str = key(
-        "linear", "how the learning rate falls after the warm-up", choices=SCHEDULES
+        "linear",
+        "how the learning rate falls after the warm-up; root: divided by 1 + 0.005 · √step",
+        choices=SCHEDULES,
     )
     warmup: float = key(
         0.1, "warm-up: share of the steps in which the learning rate rises", low=0.0, high=0.99
@@ -283,6 +290,18 @@ class Finetune(Moments, RawText):
     weight_decay: float = key(0.0, "weight decay of matrices", low=0.0)
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
+    freeze: bool = key(
+        False,
+        "leave the encoder as stage 1 made it: only the head learns, from features with dropout",
+        later=True,
+    )
+    label_smoothing: float = key(
+        0.0,
+        "share of each label that is spread over all classes (classify, tag)",
+        low=0.0,
+        high=0.9,
+        later=True,
+    )
     wide: bool = key(
         True,
         (

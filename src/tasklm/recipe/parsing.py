@@ -6,7 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field, fields
 from typing import Any
 
 from tasklm.registry import nearest
@@ -22,12 +22,24 @@ def key(
     choices: Sequence[str] = (),
     low: float | None = None,
     high: float | None = None,
+    later: bool = False,
 ) -> Any:
-    """A dataclass field with its help text and limits, used by --help and `init`."""
-    return field(
-        default=default,
-        metadata={"help": help, "choices": tuple(choices), "low": low, "high": high},
-    )
+    """A dataclass field with its help text and limits, used by --help and `init`.
+
+    `later`: artefacts were made before there was such a key, and stay valid while it has its
+    default (`values_for_key`).
+    """
+    limits = {"choices": tuple(choices), "low": low, "high": high}
+    return field(default=default, metadata={"help": help, "later": later, **limits})
+
+
+def values_for_key(section: Any) -> dict[str, Any]:
+    """The values of a section that the key of an artefact depends on."""
+    values = asdict(section)
+    for entry in fields(section):
+        if entry.metadata["later"] and values[entry.name] == entry.default:
+            del values[entry.name]
+    return values
 
 
 def named_value(entry: str) -> tuple[str, str]:

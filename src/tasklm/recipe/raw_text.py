@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from tasklm.recipe.parsing import key
 
@@ -20,34 +19,28 @@ class RawText:
             "what also learns from text without labels: cross-view (modules that see a part of "
             "it), word-dropout, vat (adversarial noise), or none"
         ),
+        later=True,
     )
     unlabelled_dropout: float = key(
-        0.2, "dropout rate of stage 2 on text without labels", low=0.0, high=0.9
+        0.2, "dropout rate of stage 2 on text without labels", low=0.0, high=0.9, later=True
     )
     unlabelled_texts: int = key(
-        50_000, "texts without labels to use, at most; those of the best passages first", low=1
+        50_000,
+        "texts without labels to use, at most; those of the best passages first",
+        low=1,
+        later=True,
     )
     word_dropout: float = key(
-        0.1, "unlabelled = word-dropout: share of the words to hide", low=0.0, high=1.0
+        0.1, "unlabelled = word-dropout: share of the words to hide", low=0.0, high=1.0, later=True
     )
     vat_norm: float | None = key(
         None,
         "unlabelled = vat: norm of the noise of a text; auto: 1.0 for parse, 0.5 for others",
         low=0.0,
+        later=True,
     )
 
     @property
     def has_student(self) -> bool:
         """Whether stage 2 reads text without labels."""
         return self.unlabelled != NO_STUDENT
-
-
-def without_raw_text(settings: RawText) -> dict[str, Any]:
-    """The values of a section but those about text without labels where none is read: then they
-    change nothing.
-    """
-    values = asdict(settings)
-    if settings.has_student:
-        return values
-    own = {entry.name for entry in fields(RawText)}
-    return {name: value for name, value in values.items() if name not in own}

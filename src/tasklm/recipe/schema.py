@@ -76,7 +76,7 @@ class Hardware:
     )
     compile: str = key(
         "auto",
-        "compile the training steps for this machine; auto: on a GPU with bf16",
+        "compile the training steps for this machine; auto: on a GPU with bf16, except for bilstm",
         choices=("auto", "on", "off"),
     )
     tensorboard: bool = key(

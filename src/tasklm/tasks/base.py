@@ -215,6 +215,11 @@ class Task(Protocol):
         """Why teachers cannot teach the task; "" where they can."""
         ...
 
+    @property
+    def unsmoothed(self) -> str:
+        """Why labels cannot be smoothed (finetune.label_smoothing); "" where they can."""
+        ...
+
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The loss against what teachers say, in place of labels, summed over what `count` counts.
 
@@ -289,6 +294,7 @@ class Untaught:
 
     kind: ClassVar[str]
     untaught: str
+    unsmoothed = "answers are places in a text, not classes"
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """There is none: see `untaught`."""

@@ -196,6 +196,12 @@ class Several:
             return TurnsHead(turn.task.head(width, dropout, normed) for turn in self.turns)
         return TokenHead(width, self.outputs, dropout, normed)
 
+    @property
+    def unsmoothed(self) -> str:
+        """The first task whose labels cannot be smoothed, and why; "" where all can."""
+        reasons = [f"{one.name}: {one.task.unsmoothed}" for one in self.members]
+        return next((reason for reason in reasons if not reason.endswith(": ")), "")
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The losses of all tasks; one that is summed over words is divided by the usual number.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasklm.corpus.tables import kind_of
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.text_vectors import WordVectors
@@ -35,7 +36,15 @@ from tasklm.tasks.heads.crf import (
 )
 from tasklm.tasks.heads.layers import TagHead, TokenHead
 from tasklm.tasks.heads.soft_losses import soft_cross_entropy
-from tasklm.tasks.heads.tag_schemes import PLAIN, faults, scheme_of, spans
+from tasklm.tasks.heads.tag_schemes import (
+    BIOES,
+    PLAIN,
+    converted,
+    faults,
+    learned,
+    scheme_of,
+    spans,
+)
 from tasklm.tasks.metrics import tag_metric
 from tasklm.tasks.readers.conll import (
     COLUMN_FILES,
@@ -56,6 +65,7 @@ from tasklm.tasks.readers.word_rows import (
     read_unlabelled,
     read_word_lists,
     shown_word,
+    tag_name,
     unknown_names,
     word_example,
     words_of,
@@ -74,16 +84,25 @@ class Tag:
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
-    untaught = ""
+    untaught, unsmoothed = "", ""
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
 
     def __init__(
-        self, labels: Sequence[str], scheme: str, crf: bool = False, characters: bool = False
+        self,
+        labels: Sequence[str],
+        scheme: str,
+        crf: bool = False,
+        characters: bool = False,
+        recoded: bool = False,
     ) -> None:
+        """`scheme` is that of examples and answers; `recoded`: the labels are in BIOES instead."""
         self.labels, self.scheme, self.crf, self.characters = list(labels), scheme, crf, characters
+        self.recoded = recoded
         self.packs = not crf
+        if crf:
+            self.unsmoothed = "a CRF learns sequences of tags, not single ones (kind.crf)"
         if scheme == PLAIN:
             self.metrics = ("accuracy",)
         self._number = {label: number for number, label in enumerate(self.labels)}
@@ -122,7 +141,7 @@ class Tag:
         examples, empty = [], []
         for line, words, (tags,) in rows:
             if words:
-                names = [_tag(tag, columns[1], path, line) for tag in tags]
+                names = [tag_name(tag, columns[1], path, line) for tag in tags]
                 examples.append(word_example(words, names, path, line))
             else:
                 empty.append(line)
@@ -132,9 +151,15 @@ class Tag:
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Tag:
         """The task with the tags of train in alphabetical order, and the scheme they are in."""
-        labels = sorted(set(chain.from_iterable(example.label for example in train)))
+        scheme = scheme_of(example.label for example in train)
+        recoded = settings.scheme == "bioes" and scheme != BIOES
+        if recoded and scheme == PLAIN:
+            problem = "the tags of train are plain ones, not those of spans (BIO, IOB1 or BIOES)"
+            raise RecipeError([f"kind.scheme = 'bioes': {problem}; leave the key out"])
+        sequences = [learned(example.label, recoded) for example in train]
+        labels = sorted(set(chain.from_iterable(sequences)))
         characters = are_characters(example.words for example in train)
-        return cls(labels, scheme_of(example.label for example in train), settings.crf, characters)
+        return cls(labels, scheme, settings.crf, characters, recoded)
 
     def asked(self, text: str) -> Example:
         """The sentence, which is split into words later."""
@@ -148,23 +173,23 @@ class Tag:
             text_in(values, "scheme"),
             truth_in(values, "crf"),
             truth_in(values, "characters"),
+            "recoded" in values and truth_in(values, "recoded"),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """What a saved model must know."""
-        return {
-            "kind": self.kind,
-            "labels": self.labels,
-            "scheme": self.scheme,
-            "crf": self.crf,
-            "characters": self.characters,
-        }
+        values: dict[str, Any] = {"kind": self.kind, "labels": self.labels, "scheme": self.scheme}
+        values |= {"crf": self.crf, "characters": self.characters}
+        if self.recoded:
+            values["recoded"] = True
+        return values
 
     def audit(self, splits: Splits) -> list[Finding]:
         """Counts of tags, tags missing from train, transitions that the scheme forbids, long
         sentences.
         """
-        unknown = unknown_names("tags", set(self.labels), splits, self.classes)
+        names = set(chain.from_iterable(example.label for example in splits.train))
+        unknown = unknown_names("tags", names, splits, self.classes)
         return [
             *self._counts(splits),
             *unknown,
@@ -244,7 +269,8 @@ class Tag:
         """The numbers of the tags, NONE for unknown ones; None without a label."""
         if example.label is None:
             return None
-        return np.array([self._number.get(tag, NONE) for tag in example.label] or [NONE], np.int64)
+        tags = learned(example.label, self.recoded)
+        return np.array([self._number.get(tag, NONE) for tag in tags] or [NONE], np.int64)
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A linear head, `normed` one of two maps, with outputs (rows, places, tags); or a CRF's:
@@ -307,6 +333,8 @@ class Tag:
 
     def _answer(self, example: Example, tags: Tags) -> Answer:
         words, bounds = words_of(example, self.characters)
+        if self.recoded:
+            tags = converted(tags, self.scheme)
         answer: Answer = {"words": words, "tags": tags[: len(words)]}
         if self.scheme != PLAIN:
             answer["entities"] = [
@@ -370,16 +398,5 @@ class Tag:
         """
         if self.crf:
             return None
-        return fit_tags(train, self.labels, self.characters, vectors)
-
-
-def _tag(value: Any, column: str, path: Path, line: int) -> str:
-    """The name of a tag; a whole number is a name."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    remedy = "Give each word a tag: a non-empty text, or a whole number."
-    raise DataError(
-        f"the tag {value!r} in column {column!r} is not a name", file=path, line=line, remedy=remedy
-    )
+        examples = [replace(one, label=learned(one.label, self.recoded)) for one in train]
+        return fit_tags(examples, self.labels, self.characters, vectors)

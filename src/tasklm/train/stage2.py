@@ -59,6 +59,7 @@ class TaskLosses:
     task: Task
     taught: bool  # whether teachers add a loss
     graphs: bool  # whether launches are recorded and replayed
+    smoothing: float = 0.0  # share of each label that is spread over all classes
     raw: RawLosses | None = None  # on text without labels, where it is read
 
     _compiled: Callable[[TokenBatch], dict[str, Tensor]] | None = field(default=None, init=False)
@@ -72,7 +73,7 @@ class TaskLosses:
     def _sums(self, batch: TokenBatch) -> dict[str, Tensor]:
         assert batch.targets is not None
         outputs, task = self.module(batch), turn_of(self.task, batch.turn)
-        losses = {"task": task.loss(outputs, batch.targets)}
+        losses = {"task": self._label_loss(task, outputs, batch.targets)}
         if self.taught:
             assert batch.taught is not None
             losses["teacher"] = task.taught_loss(outputs, batch.taught, batch.targets)
@@ -82,6 +83,16 @@ class TaskLosses:
     def trained(self) -> nn.Module:
         """All that is trained: the model, and modules that only training needs."""
         return self.module if self.raw is None else self.raw.module
+
+    def _label_loss(self, task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss against the labels. Smoothed ones are labels beside a teacher who holds all
+        classes for equally likely (arXiv 1512.00567, section 7).
+        """
+        loss = task.loss(outputs, targets)
+        if not self.smoothing:
+            return loss
+        even = task.taught_loss(outputs, torch.zeros_like(outputs), targets)
+        return (1.0 - self.smoothing) * loss + self.smoothing * even
 
     def fits(self, other: TaskLosses) -> bool:
         """Whether the same compiled pass computes both."""
@@ -93,6 +104,7 @@ class TaskLosses:
             same_student
             and self.task is other.task
             and (self.taught, self.graphs) == (other.taught, other.graphs)
+            and self.smoothing == other.smoothing
             and self.module.encoder.shape == other.module.encoder.shape
             and (self.module.wide_scale is None) == (other.module.wide_scale is None)
         )
@@ -111,6 +123,7 @@ class FinetuneStage:
     accumulate: int = 1
     teaching: Teaching | None = None  # None: labels alone
     raw: RawText | None = None  # text without labels, of which a batch follows each labelled one
+    frozen: bool = False  # whether the head alone learns
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
@@ -164,9 +177,18 @@ class FinetuneStage:
             targets=dict.fromkeys(weights, self._count(batch)),
             weights=weights,
             tokens=batch.ids.numel(),
-            flops=task_flops(self.cost, self.model.head, batch),
+            flops=self._flops(batch),
             position=self.position(),
         )
+
+    def _flops(self, batch: TokenBatch) -> float:
+        """Those of a step; a frozen encoder has no backward pass."""
+        flops = task_flops(self.cost, self.model.head, batch)
+        if not self.frozen:
+            return flops
+        assert batch.places is not None
+        tokens, wanted = batch.ids.numel(), batch.places.numel()
+        return flops - self.cost.training(tokens, 0, batch.ids.shape[1], wanted=wanted) * 2.0 / 3.0
 
     def _count(self, batch: TokenBatch) -> int:
         """What the losses of a batch are summed over."""

@@ -48,7 +48,7 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(settings.seed, 0))
     shape = dataclasses.replace(context.shape, dropout=settings.dropout)
-    encoder = new_encoder(context.encoder, shape)
+    encoder = new_encoder(context.encoder, shape, context.vocabulary)
     objective = OBJECTIVES.get(settings.objective)(
         context.encoder, shape, context.vocabulary, settings
     )
@@ -168,8 +168,11 @@ def finetune_stage(
     batch = batch_of(settings, context)
     accumulate = accumulation(context, settings, batch)
     torch.manual_seed(step_seed(seed, 0))
-    shape = dataclasses.replace(context.shape, dropout=settings.dropout)
-    encoder = new_encoder(context.encoder, shape)
+    # features that stay as they are have no dropout but the head's
+    dropout = 0.0 if settings.freeze else settings.dropout
+    shape = dataclasses.replace(context.shape, dropout=dropout)
+    encoder = new_encoder(context.encoder, shape, context.vocabulary)
+    encoder.requires_grad_(not settings.freeze)
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     if context.wide is not None:
         silenced(head)  # at first only the wide part counts
@@ -181,7 +184,7 @@ def finetune_stage(
         teaching = Teaching(epochs * len(stream), context.labels_weight)
     graphs = accumulate == 1 and _is_small(cost, batch, context.length)
     raw = _raw_text(context, settings, model, batch, seed)
-    losses = TaskLosses(model, context.task, context.taught, graphs)
+    losses = TaskLosses(model, context.task, context.taught, graphs, settings.label_smoothing)
     if raw is not None:
         losses.raw = raw.losses
     return FinetuneStage(
@@ -194,6 +197,7 @@ def finetune_stage(
         accumulate=accumulate,
         teaching=teaching,
         raw=raw,
+        frozen=settings.freeze,
     )
 
 

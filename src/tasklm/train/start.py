@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklm.budget.costs import ARCHITECTURES
+from tasklm.budget.costs import learns_positions
 from tasklm.encoders.base import Shape
 from tasklm.encoders.checkpoints.folder import (
     TOKENIZER,
@@ -59,13 +59,13 @@ class Start(ABC):
         return {**numbers, "embedding": self.shape.token_width}
 
     @property
-    def rotary(self) -> bool:
-        """Whether the encoder computes its positions, so that there may be any number of them."""
-        return ARCHITECTURES[self.encoder].rotary
+    def any_length(self) -> bool:
+        """Whether the encoder has no table of positions: there may be any number of them."""
+        return not learns_positions(self.encoder)
 
     def shape_for(self, length: int) -> Shape:
         """The shape of an encoder that reads rows of `length` tokens and can take the weights."""
-        if not self.rotary:
+        if not self.any_length:
             return self.shape
         return dataclasses.replace(self.shape, positions=length)
 

@@ -106,7 +106,7 @@ def _other_encoder(model: Model, start: Start) -> list[str]:
 
 def _too_long(length: int | None, start: Start) -> list[str]:
     most = start.shape.positions
-    if length is None or length <= most or start.rotary:
+    if length is None or length <= most or start.any_length:
         return []
     return [
         f"tokens.length = {length}: the encoder of train.start has {most} positions; "

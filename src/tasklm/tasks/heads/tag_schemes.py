@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 PLAIN = "plain"  # tags that say nothing about spans, such as parts of speech
-SCHEMES = ("BIO", "IOB1", "BIOES")
+BIOES = "BIOES"
+SCHEMES = ("BIO", "IOB1", BIOES)
 OUTSIDE = "O"
 _LETTERS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
 
@@ -121,3 +122,10 @@ def from_spans(entities: Sequence[Span], words: int, scheme: str) -> list[str]:
 def converted(tags: Sequence[str], scheme: str) -> list[str]:
     """The same spans in another scheme."""
     return from_spans(spans(tags), len(tags), scheme)
+
+
+def learned(tags: list[str], recoded: bool) -> list[str]:
+    """Tags as a model learns them: in BIOES where it is to learn the ends of spans, else theirs."""
+    if not recoded:
+        return tags
+    return converted(tags, BIOES)

@@ -312,3 +312,15 @@ def long_sentences(splits: Splits, fate: str) -> list[Finding]:
     words = f"{len(long):,} sentences have more than {LONG_WORDS} words"
     brief = f"{words}: raise --tokens.length, or split them"
     return [Finding("warning", "long sentences", message, examples, brief)]
+
+
+def tag_name(value: Any, column: str, path: Path, line: int) -> str:
+    """The name of a tag; a whole number is a name."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    remedy = "Give each word a tag: a non-empty text, or a whole number."
+    raise DataError(
+        f"the tag {value!r} in column {column!r} is not a name", file=path, line=line, remedy=remedy
+    )

@@ -26,6 +26,7 @@ from tasklm.train.init.neighbours import obstacle
 
 # objectives that counts were measured to help: benchmarks/log.md
 COUNTED = ("mlm", "electra", "electric", "replace-mlm")
+RECURRENT = ("mlm", "bilm")  # … with a Bi-LSTM, which had published word vectors there
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def wished(settings: Train, encoder: str, shape: Shape) -> Beginning:
     counts = settings.embeddings == "counts"
     if settings.embeddings == "auto":
         counts = small and settings.objective in COUNTED
+        if encoder == "bilstm" and not settings.start:
+            counts = settings.objective in RECURRENT
     neighbours = settings.attention == "neighbours"
     if settings.attention == "auto":
         of_mlm = settings.objective == "mlm"

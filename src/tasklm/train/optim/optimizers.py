@@ -17,6 +17,7 @@ from tasklm.train.named_tensors import fill
 from tasklm.train.optim.adamw import FusedAdamW
 from tasklm.train.optim.lamb import Lamb
 from tasklm.train.optim.muon import Muon
+from tasklm.train.optim.sgd import Sgd
 
 _ENCODER = re.compile(r"(?:^|.*\.)encoder\.")  # up to the innermost encoder
 # what follows it for a layer; layers that share one set of weights are one
@@ -55,13 +56,13 @@ class Optimiser:
     def step(self, share: float, skip: Tensor | None = None, divisor: Tensor | None = None) -> None:
         """Does one step at `share` of every peak rate; none if `skip` is 1 (0-dim, float).
 
-        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW and
-        Muon evaluate both on the device. LAMB reads `skip` and therefore waits for the device.
+        Gradients count as if divided by `divisor` (0-dim as well), and may be left so. AdamW,
+        Muon and SGD evaluate both on the device. LAMB reads `skip` and therefore waits for it.
         """
         for group, peak in self._peaks:
             group["lr"] = peak * share
         for part in self._parts:
-            if isinstance(part, (FusedAdamW, Muon)):
+            if isinstance(part, (FusedAdamW, Muon, Sgd)):
                 part.found_inf, part.grad_scale = skip, divisor
             elif skip is not None and bool(skip):
                 continue
@@ -114,6 +115,9 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
     if rule.name == "lamb":
         groups = _groups(names, rates, rule)
         return Optimiser(names, [Lamb(groups, rule.rate, rule.betas, rule.moments.epsilon)])
+    if rule.name == "sgd":
+        groups = _groups(names, rates, rule)
+        return Optimiser(names, [Sgd(groups, rule.rate, rule.moments.sgd_momentum)])
     rest, parts = names, list[torch.optim.Optimizer]()
     if rule.name == "muon":
         hidden = hidden_matrices(module)

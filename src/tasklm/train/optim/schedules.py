@@ -9,16 +9,18 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.model_sections import SCHEDULES
 from tasklm.registry import nearest
 
+ROOT = 0.005  # of the schedule "root"
 TOLERANCE = 0.03  # tolerated error of the forecast, as a share of the time
 
 
 class Schedule:
-    """A linear rise over the warm-up, then a fall to 0 in one of three shapes.
+    """A linear rise over the warm-up, and a fall in one of four shapes.
 
     "linear" and "cosine" fall from the warm-up to the end; "constant" stays at the peak and falls,
-    linearly, over the last `decay` share. All are functions of a progress from 0 to 1 which is
-    linear in the step, and `replan` bends that line: the rate stays without a jump, inside the
-    warm-up too.
+    linearly, over the last `decay` share. All end at 0 and are functions of a progress from 0 to 1
+    which is linear in the step, and `replan` bends that line: the rate stays without a jump, inside
+    the warm-up too. "root" divides by 1 + 0.005 · √step, from the first step on and whatever the
+    number of steps (arXiv 1809.08370).
     """
 
     def __init__(self, shape: str, steps: int, warmup: float, decay: float = 0.2) -> None:
@@ -48,7 +50,10 @@ class Schedule:
             return 0.0
         # The rise is read at the end of the step and the fall at its start: neither the first step
         # nor the last has rate 0.
-        return min(1.0, self._progress(step + 1) / self._rise, self._fall(self._progress(step)))
+        risen = min(1.0, self._progress(step + 1) / self._rise)
+        if self.shape == "root":
+            return risen / (1.0 + ROOT * math.sqrt(step))
+        return min(risen, self._fall(self._progress(step)))
 
     def replan(self, step: int, steps: int) -> None:
         """Makes the schedule end after `steps` steps in total, earlier or later than before,
