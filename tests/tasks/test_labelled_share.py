@@ -9,8 +9,9 @@ from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.raw_text import RawText
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
+from tasklm.tasks.members import joined
 from tasklm.tasks.readers.labelled_share import split_by_label_share
-from tasklm.tasks.several import Several, joined
+from tasklm.tasks.several import Several
 from tasklm.tasks.tag import Tag
 
 EXAMPLES = [Example((f"text {i}",), "rare" if i == 40 else "usual", "f", i) for i in range(60)]
