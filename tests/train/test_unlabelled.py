@@ -221,3 +221,26 @@ def test_a_student_of_words_learns(reading: TrainingContext, kind: str) -> None:
         total.backward()
         optimiser.step()
     assert totals[-1] < 0.35 * totals[0]
+
+
+@pytest.mark.parametrize("student", NAMES)
+@pytest.mark.parametrize("kind", ["tag", "crf", "parse"])
+def test_passes_over_words_are_single_graphs(
+    reading: TrainingContext, kind: str, student: str
+) -> None:
+    """The same losses, compiled or not, from one graph to label and one to learn."""
+    task, vocabulary = TASKS[kind], reading.vocabulary
+    model = model_of(task, vocabulary)
+    pupil = student_of(student, task, vocabulary, model, unlabelled_dropout=0.0)
+    raw = pupil.prepare(batch_of(task, vocabulary), 1)
+    machine = Counting(MACHINE.device, False, 1, compiles=True)
+    torch._dynamo.reset()
+    Counting.graphs.clear()
+    results = []
+    for one in (machine, MACHINE):
+        losses = RawLosses(Studying(model, pupil), 0.0)
+        torch.manual_seed(3)
+        results.append(losses.sums(raw, one))
+    assert len(Counting.graphs) == 2
+    for name, loss in results[0].items():
+        torch.testing.assert_close(loss, results[1][name])
