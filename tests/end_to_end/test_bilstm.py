@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tasklm.cli.app import app
 from tasklm.errors import RecipeError
 from tasklm.pipeline.flow import fit
+from tasklm.pipeline.opening import _hardware_of
 from tasklm.recipe.toml import load
 from tasklm.tracking import Tracker
 from tests.conftest import sentences, write_jsonl
@@ -105,3 +106,10 @@ def test_what_does_not_fit_is_refused(
     settings = recurrent(settings_of(case, data), **changes)
     with pytest.raises(RecipeError, match=reason):
         fit(load(None, settings), tmp_path / "run", Tracker())
+
+
+def test_steps_are_compiled_only_if_that_is_asked_for() -> None:
+    recipe = load(None, {"model.encoder": "bilstm"})
+    assert _hardware_of(recipe).compile == "off"
+    assert _hardware_of(recipe.changed(hardware={"compile": "on"})).compile == "on"
+    assert _hardware_of(load(None, {"model.encoder": "bert"})).compile == "auto"
