@@ -144,7 +144,8 @@ def test_a_long_text_is_the_sum_of_its_windows(vocabulary: Vocabulary, name: str
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(METHODS)))
 def test_objectives_without_probabilities_are_refused(vocabulary: Vocabulary, name: str) -> None:
     with pytest.raises(
-        RecipeError, match=f"'{name}' yields no token probabilities.*electric, electra-tt, mlm"
+        RecipeError,
+        match=f"'{name}' is not one that texts are scored with.*electric, electra-tt, mlm",
     ):
         Scorer(model_of(vocabulary, name))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasklm.recipe.model_sections import Finetune, Moments
+from tasklm.recipe.model_sections import Finetune
 from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.raw_text import RawText
 from tasklm.tasks.classify import Classify
@@ -57,5 +57,4 @@ def test_settings_of_raw_text_change_no_key_while_they_are_the_usual_ones() -> N
     own = {entry.name for entry in dataclasses.fields(RawText)}
     usual = values_for_key(Finetune())
     assert not own & set(usual)
-    assert {entry.name for entry in dataclasses.fields(Moments)} < set(usual)
     assert own & set(values_for_key(Finetune(unlabelled="vat"))) == {"unlabelled"}

@@ -39,7 +39,7 @@ def test_the_loss_is_torchs(task: Classify | Tag, share: float) -> None:
     targets = torch.randint(0, 3, (4, 5))
     targets[0, 2:], targets[3] = NONE, NONE
     losses = TaskLosses(None, task, False, False, share)  # type: ignore[arg-type]
-    ours = losses._label_loss(outputs, targets)
+    ours = losses._label_loss(task, outputs, targets)
     theirs = functional.cross_entropy(
         outputs.flatten(0, 1),
         targets.flatten(),

@@ -7,7 +7,7 @@ conventions: `EncoderCost.training` is exact (backward = 2 × forward, look-ups 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasklm.errors import RecipeError
 
@@ -143,6 +143,10 @@ class EncoderCost:
         """The FLOPs of one token through the layers, with attention over `length` tokens."""
         attention = 2 * 2 * length * self.width
         return float(self.layers * (2 * self.layer_matrices + attention) + 2 * self.projection)
+
+    def views_per_token(self, length: int, layers: int) -> float:
+        """The FLOPs of one token through some of the lowest layers, in either direction."""
+        return 2 * replace(self, layers=layers).forward_per_token(length)
 
     def unwanted_per_token(self) -> float:
         """The FLOPs after the last layer's attention, spent only on tokens that a head reads."""

@@ -66,7 +66,7 @@ class Scorer:
     def __init__(self, model: LanguageModel) -> None:
         name = model.settings.objective
         if name not in METHODS:
-            problem = f"train.objective = {name!r} yields no token probabilities"
+            problem = f"train.objective = {name!r} is not one that texts are scored with"
             way_out = f"train with one of {', '.join(METHODS)} to score texts"
             raise RecipeError([f"{problem}; {way_out}"])
         self.model, self.method = model, METHODS[name]

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.export.onnx_runtime import load_onnxruntime
-from tasklm.models.task_model import LoadedModels, check_length, damage_is_clear, require_width
+from tasklm.models.damage import damage_is_clear
+from tasklm.models.task_model import LoadedModels, check_length, require_width
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import MOST_JSON, require_regular

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost, learns_positions
@@ -23,11 +22,12 @@ from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
-from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.errors import RunError
+from tasklm.models.damage import damage_is_clear
 from tasklm.models.weights import save_weights
 from tasklm.recipe.model_sections import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.storage.checksums import files_in, require_whole, seal
-from tasklm.storage.files import ARTEFACT, PARTIAL, damaged, read_json
+from tasklm.storage.files import ARTEFACT, PARTIAL, read_json
 from tasklm.storage.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
@@ -43,18 +43,6 @@ from tasklm.tokens.tokenizer import Vocabulary
 FORMAT = 3
 ROWS = 64  # per batch
 NORM = re.compile(r"head\.(heads\.\d+\.)?norm\.weight")
-DAMAGE = (
-    LookupError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    AttributeError,
-    ArithmeticError,
-    OSError,
-    SafetensorError,
-    DataError,
-    RecipeError,
-)
 
 
 def cost_of(encoder: str, shape: Shape) -> EncoderCost:
@@ -376,28 +364,3 @@ def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
     if count == 1:
         return (folder / "model.safetensors",)
     return tuple(folder / f"model-{number}.safetensors" for number in range(1, count + 1))
-
-
-@contextmanager
-def damage_is_clear(folder: Path) -> Iterator[None]:
-    """Turns problems with a foreign folder into a message with the remedy."""
-    try:
-        yield
-    except DAMAGE as error:
-        raise damaged(folder, _reason(error)) from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    if isinstance(error, RecipeError):
-        return "; ".join(error.problems)
-    if isinstance(error, DataError) and error.file:
-        return f"{Path(error.file).name}: {error.problem}"
-    if isinstance(error, DataError):
-        return error.problem
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.strerror}: {Path(str(error.filename)).name}"
-    if isinstance(error, OSError):
-        return f"{error.strerror}"
-    return str(error).partition("\n")[0]

@@ -117,8 +117,8 @@ class CrossView(Student):
         whole = pass_flops(cost, heads, batch, batch.places)
         seen = 2 * pass_flops(cost, 0.0, batch, batch.places)
         if self.consistency.of_words:
-            lowest = replace(cost, layers=layers_below(cost.layers))
-            seen = 2 * pass_flops(lowest, 0.0, batch, batch.places)
+            length = batch.ids.shape[1]
+            seen = batch.ids.numel() * cost.views_per_token(length, layers_below(cost.layers))
         return primary + 3 * (whole + seen)
 
 

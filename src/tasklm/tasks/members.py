@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasklm.tasks.base import NONE, Task, Unit
@@ -83,3 +85,11 @@ def parts_of(
                 outputs = member.task.keep(outputs[:, member.columns])
             kept_outputs.append(outputs)
     return member.own(examples), own, kept_outputs
+
+
+def numbered(targets: NDArray[Any], number: int, numbers: int) -> NDArray[np.float32]:
+    """The targets of a unit behind the number of its task, filled up with NONE."""
+    rows = targets.reshape(len(targets), -1)
+    row = np.full((len(rows), 1 + numbers), NONE, np.float32)
+    row[:, 0], row[:, 1 : 1 + rows.shape[1]] = number, rows
+    return row

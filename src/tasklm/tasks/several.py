@@ -17,12 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
-from tasklm.tasks.base import NONE, TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit
+from tasklm.tasks.base import TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
 from tasklm.tasks.consistency.base import Consistency
@@ -31,7 +30,7 @@ from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.layers import OutHead, TokenHead
 from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.mean_metric import MeanMetric
-from tasklm.tasks.members import Member, parts_of, places_of
+from tasklm.tasks.members import Member, numbered, parts_of, places_of
 from tasklm.tasks.saved import number_in, text_in
 from tasklm.tasks.turns import Turn
 
@@ -186,7 +185,7 @@ class Several:
             for unit in member.task.encode(member.own(examples), tokeniser, length):
                 unit.example = where[unit.example]
                 if unit.targets is not None:
-                    unit.targets = _numbered(unit.targets, number, numbers)
+                    unit.targets = numbered(unit.targets, number, numbers)
                 units[unit.example].append(unit)
         return [unit for own in units for unit in own]
 
@@ -391,11 +390,3 @@ def require_columns(wide: AnyWide | None, task: Task) -> None:
     own = {member.name: (member.first, member.outputs) for member in members_of(task)}
     if wide is not None and own != (wide.columns if isinstance(wide, WideParts) else {}):
         raise ValueError("the wide part does not have the tasks of the model")
-
-
-def _numbered(targets: NDArray[Any], number: int, numbers: int) -> NDArray[np.float32]:
-    """The targets of a unit behind the number of its task, filled up with NONE."""
-    rows = targets.reshape(len(targets), -1)
-    row = np.full((len(rows), 1 + numbers), NONE, np.float32)
-    row[:, 0], row[:, 1 : 1 + rows.shape[1]] = number, rows
-    return row

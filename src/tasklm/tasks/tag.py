@@ -40,10 +40,10 @@ from tasklm.tasks.heads.tag_schemes import (
     BIOES,
     PLAIN,
     converted,
+    entities,
     faults,
     learned,
     scheme_of,
-    spans,
 )
 from tasklm.tasks.metrics import tag_metric
 from tasklm.tasks.readers.conll import (
@@ -337,16 +337,7 @@ class Tag:
             tags = converted(tags, self.scheme)
         answer: Answer = {"words": words, "tags": tags[: len(words)]}
         if self.scheme != PLAIN:
-            answer["entities"] = [
-                {
-                    "type": kind,
-                    "text": example.text[bounds[first][0] : bounds[after - 1][1]],
-                    "begin": bounds[first][0],
-                    "end": bounds[after - 1][1],
-                    "words": [first, after - 1],
-                }
-                for kind, first, after in spans(answer["tags"])
-            ]
+            answer["entities"] = entities(example.text, bounds, answer["tags"])
         return answer
 
     def label_of(self, answer: Answer) -> Tags:

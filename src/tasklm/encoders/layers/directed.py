@@ -38,7 +38,7 @@ def has_views(encoder: str, shape: Shape) -> bool:
 
 def without_views(encoder: str) -> RecipeError:
     """The error for an encoder that has no restricted views, with those that have."""
-    shape = Shape(vocabulary=8, layers=1, width=8, heads=2, feedforward=8, positions=8)
+    shape = Shape(vocabulary=8, layers=2, width=8, heads=2, feedforward=8, positions=8)
     names = ", ".join(name for name in ENCODERS.names() if has_views(name, shape))
     problem = f"the encoder {encoder} has no restricted views"
     way_out = f"choose a model.encoder that has ({names}), or another student"

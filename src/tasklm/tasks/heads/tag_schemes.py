@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 PLAIN = "plain"  # tags that say nothing about spans, such as parts of speech
 BIOES = "BIOES"
@@ -129,3 +130,19 @@ def learned(tags: list[str], recoded: bool) -> list[str]:
     if not recoded:
         return tags
     return converted(tags, BIOES)
+
+
+def entities(
+    text: str, bounds: Sequence[tuple[int, int]], tags: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The entities of tagged words, whose begins and ends in the text are given."""
+    return [
+        {
+            "type": kind,
+            "text": text[bounds[first][0] : bounds[after - 1][1]],
+            "begin": bounds[first][0],
+            "end": bounds[after - 1][1],
+            "words": [first, after - 1],
+        }
+        for kind, first, after in spans(tags)
+    ]
