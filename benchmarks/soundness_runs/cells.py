@@ -27,6 +27,7 @@ from tasklm.train.stages import finetune_stage, joint_stage
 from tasklm.train.steps import Record
 
 ENCODERS, LENGTHS = ("bert", "modern", "albert"), (64, 128, 192, 256, 384, 512)
+ONE_SIDED = "bilm"  # needs the Bi-LSTM, which has tests of its own
 STAGE_2 = "stage 2"  # beside the objectives of stage 1
 STEPS, BATCH, RHO1, RATE = 30, 16, 1, 2e-3
 TOLERANCE = {
@@ -91,7 +92,7 @@ def covering(precisions: Sequence[str], compiled: bool, strength: int, seed: int
     """Cells that together hold every combination of values of any `strength` of the factors."""
     factors: tuple[Sequence[Any], ...] = (
         ENCODERS,
-        (*OBJECTIVES.names(), STAGE_2),
+        (*(name for name in OBJECTIVES.names() if name != ONE_SIDED), STAGE_2),
         tuple(ROWS),
         LENGTHS,
         tuple(precisions),

@@ -22,6 +22,7 @@ from tasklm.influence.attribution import PassageAttribution
 from tasklm.models.language_model import read_description
 from tasklm.pipeline.file_check import check_files
 from tasklm.pipeline.flow import fit
+from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
 from tasklm.report.comparison import leader, pairs_of, read_runs
@@ -229,14 +230,12 @@ def test_the_keys_are_those_of_runs_before_there_were_several_trainings(
     """
     folder, _ = done
     recipe = recipe_of(files, train__seeds="2")
-    train = {
-        name: value for name, value in dataclasses.asdict(recipe.train).items() if name != "seeds"
-    }
-    made_of = [dataclasses.asdict(recipe.model), train, dataclasses.asdict(recipe.budget)]
+    train = {name: value for name, value in values_for_key(recipe.train).items() if name != "seeds"}
+    made_of = [values_for_key(recipe.model), train, dataclasses.asdict(recipe.budget)]
     tokens = read(folder / "tokens" / "artefact.json")["key"]
     stage1 = digest([tokens, "tiny", 16, "", *made_of])
     assert read(folder / "stage1" / "artefact.json")["key"] == stage1
-    tuned = digest([stage1, 4, "macro_f1", 2, {**dataclasses.asdict(recipe.finetune), "seeds": 1}])
+    tuned = digest([stage1, 4, "macro_f1", 2, {**values_for_key(recipe.finetune), "seeds": 1}])
     assert read(folder / "stage2" / "seed-2" / "artefact.json")["key"] == tuned
 
 

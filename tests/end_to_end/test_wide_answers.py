@@ -84,5 +84,5 @@ def test_a_run_that_is_cut_off_has_a_model_and_ends_as_one_that_is_not(
     rows = {row.name: row.dev.mean for row in again.rows if row.dev is not None}
     assert rows["words in common + linear"] > 2 * rows["best sentence"]
     assert again.ours.dev is not None and again.ours.dev.mean >= 0.7
-    with pytest.raises(RecipeError, match=r"span .* cannot be exported"):
+    with pytest.raises(RecipeError, match="span cannot be exported"):
         export(tmp_path / "cut", "onnx", tmp_path / "onnx")
