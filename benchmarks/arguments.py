@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+from tasklm.errors import RunError
+from tasklm.storage.files import read_json, write_json
 
 
 def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
@@ -34,3 +38,17 @@ def parser_of_runs(description: str | None) -> argparse.ArgumentParser:
     add("--extra", default="", help='further options: --extra="--budget.flops 3e16"')
     add("--write", action="store_true", help="also write the page of the documentation")
     return parser
+
+
+def settings_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The named options, by which runs of a work folder are alike; a recipe by its file's name."""
+    recipe = options.recipe.name if options.recipe else ""
+    return {**{name: getattr(options, name) for name in names}, "recipe": recipe}
+
+
+def require_same(file: Path, settings: dict[str, Any]) -> None:
+    """Refuses a work folder whose runs are of other settings, which this file of it has."""
+    if file.exists() and read_json(file) != settings:
+        raise RunError(f"{file} has other settings: {read_json(file)}. Name another --work.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, settings)

@@ -15,10 +15,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from arguments import parser_of_runs, some_of
+from arguments import parser_of_runs, require_same, settings_of, some_of
 from cross_view_runs.runs import LOWEST_SHARE, Cell, Settings, result_of, run_all
 from cross_view_runs.tables import NONE, page_of
-from tasklm.errors import RunError, TaskLMError
+from tasklm.errors import TaskLMError
 from tasklm.storage.files import read_json, write_json, write_text
 from tasklm.students.base import STUDENTS
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    _require_same(options)
+    require_same(options.work / f"{_NAME}.settings.json", settings_of(options, _OF_RUNS))
     cells = [Cell(task, share) for task in options.tasks for share in options.shares]
     settings = Settings(
         options.work,
@@ -54,28 +54,17 @@ def _run(options: argparse.Namespace) -> None:
         tasks[cell.task][f"{cell.share:g}"] = {
             student: read_json(path) for student, path in paths.items() if path.exists()
         }
-    about = {**_settings(options), "students": options.students, "shares": options.shares}
+    about = {
+        **settings_of(options, _OF_RUNS),
+        "students": options.students,
+        "shares": options.shares,
+    }
     record = {"settings": about, "tasks": tasks, "failed": failed}
     page = page_of(record)
     print(page)
     for folder in [options.work, *([_PAGES] if options.write else [])]:
         write_json(folder / f"{_NAME}.json", record)
         write_text(folder / f"{_NAME}.md", page)
-
-
-def _require_same(options: argparse.Namespace) -> None:
-    """Refuses a work folder whose runs are of other settings."""
-    file = options.work / f"{_NAME}.settings.json"
-    wanted = _settings(options)
-    if file.exists() and read_json(file) != wanted:
-        raise RunError(f"{file} has other settings: {read_json(file)}. Name another --work.")
-    options.work.mkdir(parents=True, exist_ok=True)
-    write_json(file, wanted)
-
-
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    values = {name: getattr(options, name) for name in _OF_RUNS}
-    return {**values, "recipe": options.recipe.name if options.recipe else ""}
 
 
 def _shares(text: str) -> list[float]:

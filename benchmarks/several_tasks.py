@@ -16,13 +16,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from arguments import parser_of_runs, some_of
+from arguments import parser_of_runs, require_same, settings_of, some_of
 from several_runs import plan
 from several_runs.data import TASKS, Cut, prepare, source_of
 from several_runs.report import Page
 from several_runs.running import is_done, minutes_of, run_all, scores_of
-from tasklm.errors import RunError, TaskLMError
-from tasklm.storage.files import read_json, write_json, write_text
+from tasklm.errors import TaskLMError
+from tasklm.storage.files import write_json, write_text
 
 _PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 _NAME = "several-tasks"
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    _require_same(options)
+    require_same(options.work / f"{_NAME}.settings.json", settings_of(options, _SETTINGS))
     cut = Cut(options.labels, options.scored)
     data = prepare(options.data, options.tasks, options.work / "data", cut)
     for name, about in data.items():
@@ -52,22 +52,6 @@ def _run(options: argparse.Namespace) -> None:
     _write(options, data, runs, failed)
 
 
-def _require_same(options: argparse.Namespace) -> None:
-    """Refuses a work folder whose runs are of other settings."""
-    file = options.work / f"{_NAME}.settings.json"
-    wanted = _settings(options)
-    if file.exists() and read_json(file) != wanted:
-        raise RunError(f"{file} has other settings: {read_json(file)}. Name another --work.")
-    options.work.mkdir(parents=True, exist_ok=True)
-    write_json(file, wanted)
-
-
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    values = {name: getattr(options, name) for name in _SETTINGS}
-    recipe = options.recipe.name if options.recipe else ""
-    return {**values, "recipe": recipe}
-
-
 def _write(
     options: argparse.Namespace,
     data: dict[str, Any],
@@ -77,7 +61,7 @@ def _write(
     """Writes the record and the page to the work folder and, where wanted, the documentation."""
     done = [run for run in runs if is_done(run, options.work)]
     record = {
-        "settings": {**_settings(options), "tables": options.tables},
+        "settings": {**settings_of(options, _SETTINGS), "tables": options.tables},
         "data": data,
         "runs": {run.name: scores_of(run, options.work) for run in done if run.name != plan.BASE},
         "minutes": {run.name: minutes_of(run, options.work) for run in done},

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tasklm.device.machine import cpu_computes_in_bf16
+from tasklm.train.optim.momentum import MomentumOptimiser
 
 ROUNDS = 5
 # x → 3.4445 x - 4.7750 x³ + 2.0315 x⁵ brings every singular value of 0 … 1 close to 1 in five
@@ -22,22 +23,13 @@ ROUNDS = 5
 FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(MomentumOptimiser):
     """Nesterov's momentum, made orthogonal, in steps as large as AdamW's: rate · 0.2 · √(side)."""
-
-    found_inf: Tensor | None = None  # as FusedAdamW has them: where this is 1, nothing changes …
-    grad_scale: Tensor | None = None  # … and gradients count as divided by this
 
     def __init__(
         self, groups: Iterable[dict[str, Any]], rate: float, momentum: float = 0.95
     ) -> None:
-        super().__init__(groups, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group of matrices with their state: a momentum of 0."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+        super().__init__(groups, rate, momentum)
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]

@@ -10,23 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasklm.train.optim.momentum import MomentumOptimiser
 
-class Sgd(torch.optim.Optimizer):
+
+class Sgd(MomentumOptimiser):
     """The momentum is the last one times `momentum` plus the gradient; weights move against it."""
-
-    found_inf: Tensor | None = None  # as FusedAdamW has them: where this is 1, nothing changes …
-    grad_scale: Tensor | None = None  # … and gradients count as divided by this
 
     def __init__(
         self, groups: Iterable[dict[str, Any]], rate: float, momentum: float = 0.9
     ) -> None:
-        super().__init__(groups, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group of weights with their state: a momentum of 0."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+        super().__init__(groups, rate, momentum)
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
