@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
-from tasklm.device.machine import Machine
 from tasklm.models.weights import load_weights
 from tasklm.recipe.model_sections import Finetune
 from tasklm.run_folder import Seed
 from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage_runs import BEST, Stage2Plan, run_stage2
+from tests.train.counting import Counting
 from tests.train.test_loop import MACHINE, parts  # noqa: F401  (parts is a fixture)
 from tests.train.test_resumed import stage1
-
-
-class Counting(Machine):
-    """Compiles with a backend that counts its graphs."""
-
-    graphs: ClassVar[list[object]] = []
-
-    def compiled(self, function: Any, graphs: bool) -> Any:
-        def counting(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-            self.graphs.append(graph)
-            return graph.forward
-
-        return torch.compile(function, fullgraph=True, dynamic=False, backend=counting)
 
 
 def tuned(folder: Path, context: TrainingContext, number: int, dropout: float) -> dict[str, Any]:

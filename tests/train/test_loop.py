@@ -29,6 +29,7 @@ from tasklm.train.stage1 import JointBatch, JointStage
 from tasklm.train.stages import joint_stage
 from tasklm.train.steps import Record
 from tests.conftest import labelled, sentences
+from tests.train.counting import Counting
 
 MACHINE = set_up(Hardware(device="cpu", precision="fp32", threads=1))
 
@@ -352,21 +353,12 @@ def test_an_error_in_preparing_a_batch_is_raised(parts: TrainingContext) -> None
 
 
 def test_static_shapes_compile_once_per_kind_of_step(parts: TrainingContext) -> None:
-    graphs: list[object] = []
-
-    def counting(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    class Counting(Machine):
-        def compiled(self, function: Any, graphs: bool) -> Any:
-            return torch.compile(function, fullgraph=True, dynamic=False, backend=counting)
-
     class Plain(Machine):
         def compiled(self, function: Any, graphs: bool) -> Any:
             return function
 
     torch._dynamo.reset()
+    Counting.graphs.clear()
     losses = []
     for kind in (Counting, Plain):
         machine = kind(MACHINE.device, False, 1, compiles=True)
@@ -378,5 +370,7 @@ def test_static_shapes_compile_once_per_kind_of_step(parts: TrainingContext) -> 
             stage, optimiser, Schedule("linear", 24, 0.1), Settings(1.0, 7, 1e9), None, machine
         )
         losses.append([loss for record in loop.run() for loss in record.losses.values()])
-    assert len(graphs) == 2  # internal and external steps, over more than one epoch of either
+    assert (
+        len(Counting.graphs) == 2
+    )  # internal and external steps, over more than one epoch of either
     torch.testing.assert_close(losses[0], losses[1], atol=1e-4, rtol=1e-4)

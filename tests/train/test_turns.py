@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -27,24 +26,12 @@ from tasklm.train.stage_runs import BEST, Stage1Plan, Stage2Plan, run_stage1, ru
 from tasklm.train.stages import finetune_stage, joint_stage
 from tasklm.train.timing import seconds_per_example
 from tests.conftest import sentences
+from tests.train.counting import Counting
 from tests.train.test_resumed import checkpoints, cut_off, files_of
 from tests.turn_tasks import turn_tasks
 
 MACHINE = Machine(torch.device("cpu"), False, 1)
 SOME = ("classify", "choice", "parse", "crf")
-
-
-class Counting(Machine):
-    """Compiles with a backend that counts its graphs."""
-
-    graphs: ClassVar[list[object]] = []
-
-    def compiled(self, function: Any, graphs: bool) -> Any:
-        def counting(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-            self.graphs.append(graph)
-            return graph.forward
-
-        return torch.compile(function, fullgraph=True, dynamic=False, backend=counting)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasklm.device.machine import Machine
 from tasklm.models.weights import load_weights
 from tasklm.recipe.model_sections import Train
 from tasklm.tracking import SILENT
@@ -28,6 +27,7 @@ from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import joint_stage
 from tasklm.train.steps import Record
+from tests.train.counting import Counting
 from tests.train.test_loop import MACHINE, loop_of, parts, run, same_weights, spoil  # noqa: F401  (parts is a fixture)
 
 NAME = "electra-two-stage"
@@ -195,17 +195,8 @@ def test_a_half_that_is_cut_short_loses_no_batch(parts: TrainingContext) -> None
 
 
 def test_it_is_one_graph_for_each_kind_of_step_and_half(parts: TrainingContext) -> None:
-    graphs: list[object] = []
-
-    def counting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    class Counting(Machine):
-        def compiled(self, function: Any, graphs: bool) -> Any:
-            return torch.compile(function, fullgraph=True, dynamic=False, backend=counting)
-
     torch._dynamo.reset()
+    Counting.graphs.clear()
     machine = Counting(MACHINE.device, False, 1, compiles=True)
     stage = joint_stage(
         dataclasses.replace(parts, machine=machine),
@@ -217,7 +208,7 @@ def test_it_is_one_graph_for_each_kind_of_step_and_half(parts: TrainingContext) 
     for record in Loop(
         stage, optimiser, Schedule("linear", 36, 0.1), Settings(1.0, 7, 1e9), None, machine
     ).run():
-        made[record.step] = len(graphs)
+        made[record.step] = len(Counting.graphs)
     assert (made[2], made[18], made[19], made[21], made[36]) == (2, 2, 3, 4, 4)
 
 

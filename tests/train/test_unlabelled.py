@@ -24,7 +24,7 @@ from tasklm.train.stages import finetune_stage
 from tasklm.train.unlabelled import RawLosses, Studying, dropout_rate
 from tests.conftest import sentences
 from tests.students.samples import NAMES, TASKS, batch_of, model_of, student_of
-from tests.train.test_compiled_seeds import Counting
+from tests.train.counting import Counting
 from tests.train.test_loop import MACHINE, parts  # noqa: F401  (parts is a fixture)
 from tests.train.test_resumed import checkpoints, cut_off, files_of, stage1
 

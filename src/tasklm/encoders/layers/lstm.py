@@ -38,8 +38,7 @@ class Direction(nn.Module):
 
     def draw(self) -> None:
         """Draws the first weights so that sums of products keep the size of their inputs: what
-        cells
-        answer is small, and no norm follows them.
+        cells answer is small, and no norm follows them.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
