@@ -83,7 +83,8 @@ def started(words: tuple[str, ...], folder: Path) -> Iterator[str]:
         ["--engine", "torch"] if words[0] == "serve" else []
     )  # ready sooner; tests/serve/test_service_engines.py has the others
     command = [sys.executable, "-m", "tasklm", *words, "--port", "0", *engine]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(ROOT / "src"), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
     )

@@ -158,6 +158,8 @@ ACTIONS: dict[str, Any] = {"verb": run_verb, "start": start_from, "read": read_s
 
 def main() -> None:
     """Answers one request a line, until there are no more."""
+    import torch  # noqa: F401  (no limit counts the libraries of a build for GPUs: gigabytes)
+
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     for line in sys.stdin:
         action, *given = json.loads(line)
