@@ -107,7 +107,9 @@ def test_a_quick_run_finds_what_brute_force_finds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "work" / "selection.json").read_text(encoding="utf-8"))
     (size,) = record["sizes"]
-    runs = size["engines"]["ours"]["search"]["runs"]
+    ours = size["engines"]["ours"]
+    assert "failed" not in ours, ours
+    runs = ours["search"]["runs"]
     assert [(run["words"], run["k"], run["overlap"]) for run in runs] == [
         (30, 5, 1.0),
         (30, 50, 1.0),

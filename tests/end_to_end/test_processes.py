@@ -78,12 +78,14 @@ def losses(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def same_training(first: Path, second: Path) -> None:
-    """Losses and weights of stage 1 agree but for the order of sums."""
+    """Losses and weights of stage 1 agree but for the order of sums, which differs between kinds of
+    CPU; other weights at the start, or other text, move losses by a hundred times as much.
+    """
     for (step, ours), (other_step, theirs) in zip(
         losses(first / "stage1"), losses(second / "stage1"), strict=True
     ):
         assert step == other_step and ours.keys() == theirs.keys()
-        assert all(ours[name] == pytest.approx(theirs[name], abs=2e-4) for name in ours), (
+        assert all(ours[name] == pytest.approx(theirs[name], abs=1e-3) for name in ours), (
             step,
             ours,
             theirs,
