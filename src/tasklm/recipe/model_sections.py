@@ -302,6 +302,12 @@ class Finetune(Moments, RawText):
         high=0.9,
         later=True,
     )
+    scored_examples: int = key(
+        0,
+        "training examples to score after each epoch too, for the learning curve",
+        low=0,
+        later=True,
+    )
     wide: bool = key(
         True,
         (
