@@ -102,6 +102,25 @@ def test_some_of_train_is_scored_beside_dev(
     assert stage.score_on_train(stage.model) == same.evaluate(stage.model).score
 
 
+def test_dev_may_be_scored_after_some_epochs_only(
+    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And always at the end, so that the last weights can be the best."""
+    seldom = settings_of("none", average=0.5, score_every=2)
+    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", lambda *_, **__: seldom)
+    stage1(tmp_path / "stage1", reading)
+    judged: list[int] = []
+    judge = FinetuneStage.judge
+
+    def watched(self: FinetuneStage, step: int) -> float:
+        judged.append(step)
+        return judge(self, step)
+
+    monkeypatch.setattr(FinetuneStage, "judge", watched)
+    summary = tune(tmp_path / "tuned", reading, "none")
+    assert summary["steps"] == 15 and judged == [10, 15]
+
+
 def _with_scores(student: str, **changes: Any) -> Finetune:
     settings = Finetune(batch=8, learning_rate=3e-3, unlabelled=student, scored_examples=10)
     return dataclasses.replace(settings, **changes)

@@ -302,9 +302,10 @@ class Finetune(Moments, RawText):
         high=0.9,
         later=True,
     )
+    score_every: int = key(1, "epochs between two scores on dev", low=1, later=True)
     scored_examples: int = key(
         0,
-        "training examples to score after each epoch too, for the learning curve",
+        "training examples to score whenever dev is, for the learning curve",
         low=0,
         later=True,
     )

@@ -127,6 +127,7 @@ class FinetuneStage:
     frozen: bool = False  # whether the head alone learns
     # the score on some training examples, for the learning curve
     score_on_train: Callable[[TaskModel], float] | None = None
+    score_every: int = 1  # epochs between two scores on dev
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
@@ -150,6 +151,11 @@ class FinetuneStage:
     def epoch(self) -> int:
         """The steps of a pass over the labelled examples."""
         return self.turns * len(self.stream)
+
+    @property
+    def interval(self) -> int:
+        """The steps between two scores on dev."""
+        return self.score_every * self.epoch
 
     def go_on_with(self, earlier: TaskLosses | None) -> TaskLosses:
         """Puts the weights into the module of an earlier seed if a pass was compiled for it; the
@@ -211,10 +217,10 @@ class FinetuneStage:
         return ""
 
     def after_step(self, step: int) -> dict[str, float]:
-        """The dev score at the end of an epoch, and that on some of train where it is wanted; the
+        """The dev score at the end of some epochs, and that on some of train where it is wanted; the
         best weights so far are kept on disk.
         """
-        if step % self.epoch:
+        if step % self.interval:
             return {}
         scores = {"dev": self.judge(step)}
         if self.score_on_train is not None and self.machine.ranks.first:

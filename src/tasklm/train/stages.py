@@ -198,6 +198,7 @@ def finetune_stage(
         teaching=teaching,
         raw=raw,
         frozen=settings.freeze,
+        score_every=settings.score_every,
         score_on_train=_score_on_train(context, settings.scored_examples, metric),
     )
 
