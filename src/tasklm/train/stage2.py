@@ -217,8 +217,9 @@ class FinetuneStage:
         return ""
 
     def after_step(self, step: int) -> dict[str, float]:
-        """The dev score at the end of some epochs, and that on some of train where it is wanted; the
-        best weights so far are kept on disk.
+        """The dev score at the end of some epochs, and that on some of train where it is wanted.
+
+        The best weights so far are kept on disk.
         """
         if step % self.interval:
             return {}
