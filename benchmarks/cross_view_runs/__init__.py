@@ -1,1 +1,1 @@
-"""The runs and tables of cross_view.py."""
+"""The runs, tables and figures of cross_view.py."""

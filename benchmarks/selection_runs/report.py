@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from selection_runs.chart import Mark, chart
+from charts import Mark, chart
 from selection_runs.settings import ORDERED
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Spread, flops_text, metric_name, spread_text

@@ -136,6 +136,27 @@ def test_hidden_labels_and_a_file_are_raw_text(data: Path, tmp_path: Path) -> No
     assert (folder / "stage1" / "artefact.json").read_bytes() == before
 
 
+def test_sources_are_chosen_and_others_left_out(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "more.txt"
+    file.write_text("a text of the file\n", encoding="utf-8")
+    train = {row["text"] for row in KINDS["classify"].rows(40, 1)}
+    values = settings(
+        data, "classify", "word-dropout", data__share="0.5", data__unlabelled=str(file)
+    )
+    folder = tmp_path / "run"
+    texts = {}
+    for source in ("hidden", "file", "passages", ""):
+        run(folder, {**values, "finetune.unlabelled_from": source})
+        texts[source] = {one["texts"][0] for one in raw_texts(folder)}
+    assert texts["file"] == {"a text of the file"}
+    assert len(texts["hidden"]) > 10 and texts["hidden"] <= train
+    assert len(texts["passages"]) > 10 and not texts["passages"] & train
+    assert texts[""] == texts["hidden"] | texts["file"] | texts["passages"]
+    del values["data.unlabelled"]
+    with pytest.raises(RecipeError, match=r"no text of finetune\.unlabelled_from \(file\)"):
+        run(tmp_path / "none", {**values, "finetune.unlabelled_from": "file"})
+
+
 def test_the_ablation_without_raw_text_is_a_row(data: Path, tmp_path: Path) -> None:
     values = settings(data, "tag", "word-dropout", evaluate__compare="supervised,task-only")
     scores = run(tmp_path / "run", values)
@@ -163,6 +184,12 @@ def test_what_cannot_be_is_refused_before_training(data: Path, tmp_path: Path) -
         run(tmp_path / "frozen", settings(data, "tag", "vat", finetune__freeze="true"))
     with pytest.raises(RecipeError, match=r"no student of raw text called 'cross'.*cross-view"):
         run(tmp_path / "name", settings(data, "tag", "cross"))
+    for key, reason in (("views", "full"), ("unlabelled_tasks", "one")):
+        values = settings(data, "tag", "vat", **{f"finetune__{key}": reason})
+        with pytest.raises(RecipeError, match=f"finetune.{key} goes with .*vat has no modules"):
+            run(tmp_path / key, values)
+    with pytest.raises(RecipeError, match="'web' is no source; choose from hidden, file, passages"):
+        run(tmp_path / "web", settings(data, "tag", "vat", finetune__unlabelled_from="web"))
     values = settings(data, "tag", "cross-view", model__encoder="modernbert")
     with pytest.raises(RecipeError, match="modernbert has no restricted views"):
         run(tmp_path / "encoder", values)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from tests.encoders.samples import stir
 from tests.samples import encoded_texts
 from tests.train.test_every_objective import NAMES
 
-from tasklm.encoders.base import ENCODERS, Shape
+from tasklm.encoders.base import Shape
 from tasklm.errors import RecipeError
 from tasklm.evaluate import likelihood
 from tasklm.evaluate.likelihood import METHODS, Scorer, log_data, windows_of
 from tasklm.models.language_model import LanguageModel
+from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
@@ -36,7 +38,9 @@ def model_of(
     torch.manual_seed(0)
     shape = Shape(len(vocabulary) + 12, 2, 64, 2, 128, LENGTH, embedding=32)
     train = Train(objective=name, **settings)
-    encoder = ENCODERS.get(kind)(shape).eval()
+    if name == "bilm":
+        kind = "bilstm"
+    encoder = new_encoder(kind, shape, vocabulary).eval()
     objective = OBJECTIVES.get(name)(kind, shape, vocabulary, train).eval()
     stir(encoder, 0.1)
     stir(objective, 0.1)
@@ -57,6 +61,9 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
             continue
         if model.settings.objective == "electric":
             found.append(-float(objective.energies(encoder, batch)[0, column]))
+        elif model.settings.objective == "bilm":
+            sides = ((numbers[: column - 1], 1, column - 1), (numbers[column:], -1, 1))
+            found.append(sum(_one_side(model, *side, token) for side in sides) / 2)
         elif model.settings.objective == "mlm":
             hidden = row_of(model.vocabulary, numbers)
             hidden.ids[0, column] = model.vocabulary.mask
@@ -83,6 +90,15 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
             odds = noise * d / (1 - d) / (1 + noise)
             found.append(math.log(odds / (1 + odds)))
     return found
+
+
+def _one_side(
+    model: LanguageModel, numbers: list[int], direction: int, column: int, token: int
+) -> float:
+    """Log p of a token beside a text that ends before it, or begins after it: read alone."""
+    batch = replace(row_of(model.vocabulary, numbers), direction=direction)
+    state = model.encoder(batch)[0, column]
+    return float(model.objective.logits(state, model.encoder.token).log_softmax(-1)[token])
 
 
 @pytest.mark.parametrize("kind", ["bert", "modern"])
@@ -145,7 +161,7 @@ def test_a_long_text_is_the_sum_of_its_windows(vocabulary: Vocabulary, name: str
 def test_objectives_without_probabilities_are_refused(vocabulary: Vocabulary, name: str) -> None:
     with pytest.raises(
         RecipeError,
-        match=f"'{name}' is not one that texts are scored with.*electric, electra-tt, mlm",
+        match=f"'{name}' is not one that texts are scored with.*electric, electra-tt, mlm, bilm",
     ):
         Scorer(model_of(vocabulary, name))
 
@@ -177,14 +193,16 @@ def train(model: LanguageModel, texts: list[str], steps: int) -> None:
         optimiser.step()
 
 
-@pytest.mark.parametrize("name", ["electric", "mlm"])
+@pytest.mark.parametrize("name", ["electric", "mlm", "bilm"])
 def test_a_trained_model_finds_sentences_likelier_than_the_same_words_in_disorder(
     vocabulary: Vocabulary, name: str
 ) -> None:
     torch.manual_seed(1)
     shape, settings = Shape(len(vocabulary), 2, 64, 2, 128, LENGTH), Train(objective=name)
-    fresh = ENCODERS.get("bert")(shape), OBJECTIVES.get(name)("bert", shape, vocabulary, settings)
-    model = LanguageModel(*fresh, vocabulary, settings, LENGTH, torch.device("cpu"))
+    kind = "bilstm" if name == "bilm" else "bert"
+    encoder = new_encoder(kind, shape, vocabulary)
+    objective = OBJECTIVES.get(name)(kind, shape, vocabulary, settings)
+    model = LanguageModel(encoder, objective, vocabulary, settings, LENGTH, torch.device("cpu"))
     unseen, draw = sentences(60, 99), random.Random(5)
     disordered = [swapped(text, draw) for text in unseen]
 

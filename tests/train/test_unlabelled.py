@@ -80,6 +80,52 @@ def test_an_epoch_counts_labelled_steps(
     assert [point["step"] for point in curve if "dev" in point] == [10, 20, 30]
 
 
+def test_some_of_train_is_scored_beside_dev(
+    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of examples at even distances, and nothing else changes."""
+    stage1(tmp_path / "stage1", reading)
+    tune(tmp_path / "usual", reading, "cross-view")
+    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", _with_scores)
+    tune(tmp_path / "scored", reading, "cross-view")
+    usual, scored = (read_json(tmp_path / name / "curve.json") for name in ("usual", "scored"))
+    values = [point.pop("train score", None) for point in scored]
+    assert scored == usual
+    assert [value is not None for value in values] == ["dev" in point for point in usual]
+    assert all(0 <= value <= 1 for value in values if value is not None)
+    stage = finetune_stage(reading, _with_scores("none"), 1, "accuracy", None)
+    assert stage.score_on_train is not None
+    examples = reading.train.examples[::4]
+    chosen = dataclasses.replace(reading, dev=reading.encoded(examples))
+    same = finetune_stage(chosen, settings_of("none"), 1, "accuracy", None)
+    assert len(examples) == 10
+    assert stage.score_on_train(stage.model) == same.evaluate(stage.model).score
+
+
+def test_dev_may_be_scored_after_some_epochs_only(
+    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And always at the end, so that the last weights can be the best."""
+    seldom = settings_of("none", average=0.5, score_every=2)
+    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", lambda *_, **__: seldom)
+    stage1(tmp_path / "stage1", reading)
+    judged: list[int] = []
+    judge = FinetuneStage.judge
+
+    def watched(self: FinetuneStage, step: int) -> float:
+        judged.append(step)
+        return judge(self, step)
+
+    monkeypatch.setattr(FinetuneStage, "judge", watched)
+    summary = tune(tmp_path / "tuned", reading, "none")
+    assert summary["steps"] == 15 and judged == [10, 15]
+
+
+def _with_scores(student: str, **changes: Any) -> Finetune:
+    settings = Finetune(batch=8, learning_rate=3e-3, unlabelled=student, scored_examples=10)
+    return dataclasses.replace(settings, **changes)
+
+
 @pytest.mark.parametrize("student", NAMES)
 def test_the_saved_model_has_the_tensors_of_one_without_a_student(
     reading: TrainingContext, tmp_path: Path, student: str

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasklm.run_folder import CURVE, Seed, seed_title, trainings_of
+from tasklm.run_folder import CURVE, ON_TRAIN, Seed, seed_title, trainings_of
 from tasklm.storage.files import read_json
 
-NAMES = {"step": "step", "rate": "learning rate", "dev": "dev score"}
+NAMES = {"step": "step", "rate": "learning rate", "dev": "dev score", ON_TRAIN: ON_TRAIN}
 
 
 def curves_of(seeds: Sequence[Seed]) -> list[dict[str, Any]]:

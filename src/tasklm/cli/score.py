@@ -24,7 +24,7 @@ screen = Console(stderr=True)
 RunFolder = Annotated[
     Path,
     typer.Argument(
-        help="Run folder whose stage 1 was trained with objective mlm, electric or electra-tt."
+        help="Run folder whose stage 1 has the objective mlm, bilm, electric or electra-tt."
     ),
 ]
 Out = Annotated[

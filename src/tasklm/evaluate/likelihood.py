@@ -8,7 +8,9 @@ not scored: no objective learns to predict them.
 - `mlm`: every token is masked in turn, n passes for a text of n tokens. - `electric`: one pass; log
 p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
 - `electra-tt`: one pass of the encoder and of both towers; p follows from the discriminator's D and
-the towers' q, see `log_data`.
+the towers' q, see `log_data`. - `bilm`: one pass; each token given those before it, and given those
+after it: the mean of both log p, as in the objective (arXiv 1802.05365). No token is given both
+sides at once.
 
 A text longer than the model's rows is split into windows of nearly equal size, which are scored
 separately and summed.
@@ -161,6 +163,26 @@ def by_judgements(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
     return _in_one_pass(model, windows, scores_of)
 
 
+def by_directions(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
+    """The mean log p of every token, read from the left and from the right (`bilm`)."""
+
+    def scores_of(model: LanguageModel, batch: TokenBatch) -> Tensor:
+        right, left = model.encoder.directed(batch)
+        scores = torch.zeros(batch.ids.shape, device=batch.ids.device)
+        scores[:, 1:] += 0.5 * _log_p(model, right[:, :-1], batch.ids[:, 1:])
+        scores[:, :-1] += 0.5 * _log_p(model, left[:, 1:], batch.ids[:, :-1])
+        return scores
+
+    return _in_one_pass(model, windows, scores_of)
+
+
+def _log_p(model: LanguageModel, states: Tensor, tokens: Tensor) -> Tensor:
+    """The log p of tokens (rows, length), each predicted from a state (rows, length, width)."""
+    logits = model.objective.logits(states.flatten(0, 1), model.encoder.token).float()
+    scores = logits.log_softmax(-1).gather(1, tokens.reshape(-1, 1))
+    return scores.view(tokens.shape)
+
+
 def log_data(replaced: Tensor, log_q: Tensor, rate: float) -> Tensor:
     """The log p of tokens in the data, from the logits of being replaced and the log q of being
     sampled.
@@ -208,4 +230,5 @@ METHODS: dict[str, Callable[[LanguageModel, Windows], list[np.ndarray]]] = {
     "electric": by_energies,
     "electra-tt": by_judgements,
     "mlm": by_masking,
+    "bilm": by_directions,
 }

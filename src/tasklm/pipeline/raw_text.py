@@ -26,6 +26,8 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.models.task_model import new_encoder
 from tasklm.pipeline.context import Run, TaskData, Tokenised
 from tasklm.pipeline.linear_part import wide_part
+from tasklm.recipe.model_sections import Finetune
+from tasklm.recipe.raw_text import CROSS_VIEW, FILE, HIDDEN, PASSAGES, SOURCES
 from tasklm.select.base import read_selection_texts
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, file_digest, read_json, write_json
@@ -52,6 +54,15 @@ class RawTexts:
     key: str = ""
 
 
+@dataclass(frozen=True)
+class Given:
+    """Where the text without labels of a run comes from."""
+
+    hidden: Sequence[Example] = ()  # examples of train whose labels are hidden
+    file: str = ""
+    passages: Path | None = None
+
+
 NO_RAW_TEXT = RawTexts()
 
 
@@ -62,9 +73,28 @@ def check_student(run: Run, task: TaskData) -> None:
         return
     STUDENTS.get(settings.unlabelled)
     task.task.consistency()
+    _check_keys(settings)
     if settings.freeze:
         problem = "text without labels teaches the encoder, which finetune.freeze keeps as it is"
         raise RecipeError([f"finetune.unlabelled: {problem}; leave one of the two out"])
+
+
+def _check_keys(settings: Finetune) -> None:
+    """Raises RecipeError for sources that there are not, and keys of another student."""
+    problems = [
+        f"finetune.unlabelled_from: {name!r} is no source; choose from {', '.join(SOURCES)}"
+        for name in settings.unlabelled_from
+        if name not in SOURCES
+    ]
+    if settings.unlabelled != CROSS_VIEW:
+        for name in ("views", "unlabelled_tasks"):
+            if getattr(settings, name) != getattr(Finetune(), name):
+                problem = f"{settings.unlabelled} has no modules; leave it out"
+                problems.append(
+                    f"finetune.{name} goes with finetune.unlabelled = cross-view: {problem}"
+                )
+    if problems:
+        raise RecipeError(problems)
 
 
 def require_student(run: Run, parts: TrainingContext) -> None:
@@ -82,16 +112,14 @@ def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
     data, settings = run.recipe.data, run.recipe.finetune
     if not settings.has_student:
         return NO_RAW_TEXT
-    passages = selected
-    if passages is not None and not _may_be_passages(task):
-        passages = None
-    if not (passages or data.unlabelled or task.hidden):
+    given = _given(run, task, selected)
+    if not any((given.passages, given.file, given.hidden)):
         return _without_text(run, task, selected)
-    most = settings.unlabelled_texts
+    passages, most = given.passages, settings.unlabelled_texts
 
     def build(folder: Path) -> None:
         with run.tracker.progress("collecting text without labels"):
-            own = chain(_not_held_out(run, task), _of_passages(task, passages))
+            own = chain(_not_held_out(run, task, given), _of_passages(task, passages))
             distinct = {example.text: example for example in own if example.text.strip()}
             texts = [
                 {"texts": example.texts, "words": example.words, "task": example.task}
@@ -99,9 +127,9 @@ def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
             ]
         write_json(folder / TEXTS, texts)
 
-    file = file_digest(Path(data.unlabelled)) if data.unlabelled else ""
+    file = file_digest(Path(given.file)) if given.file else ""
     origin = "" if passages is None else file_digest(passages)
-    hidden = digest([example.text for example in task.hidden])
+    hidden = digest([example.text for example in given.hidden])
     key = digest([NAME, task.key, file, origin, hidden, most, data.contamination_words])
     uses = [] if passages is None else [passages.parent]
     folder = run.artefacts.build(NAME, key, build, uses=uses)
@@ -114,10 +142,23 @@ def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
             "all text without labels is empty, or stands in dev or test",
             remedy="Give other text: --data.unlabelled, or --corpus.",
         )
-    named = {"hidden labels": task.hidden, "file": data.unlabelled, "passages": passages}
+    named = {"hidden labels": given.hidden, "file": given.file, "passages": passages}
     sources = tuple(name for name, there in named.items() if there)
     run.tracker.say(f"{len(examples):,} texts without labels ({', '.join(sources)})", "raw text")
     return RawTexts(examples, sources, key)
+
+
+def _given(run: Run, task: TaskData, selected: Path | None) -> Given:
+    """The text there is, of the sources that finetune.unlabelled_from names."""
+    wanted = run.recipe.finetune.unlabelled_from or SOURCES
+    given = Given()
+    if HIDDEN in wanted:
+        given = dataclasses.replace(given, hidden=task.hidden)
+    if FILE in wanted:
+        given = dataclasses.replace(given, file=run.recipe.data.unlabelled)
+    if PASSAGES in wanted and selected is not None and _may_be_passages(task):
+        given = dataclasses.replace(given, passages=selected)
+    return given
 
 
 def _example(one: dict[str, Any], number: int) -> Example:
@@ -132,7 +173,11 @@ def _without_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
         run.tracker.say("no text without labels: no text is selected", "raw text")
         return NO_RAW_TEXT
     problem = "there is no text without labels; give --corpus, --data.unlabelled or --data.share"
-    if selected is not None:
+    sources = run.recipe.finetune.unlabelled_from
+    if sources:
+        problem = f"there is no text of finetune.unlabelled_from ({', '.join(sources)})"
+        problem += "; give --corpus, --data.unlabelled or --data.share, or name other sources"
+    elif selected is not None:
         problem = "a passage is one text, but the task's examples have several"
         problem += "; give --data.unlabelled or --data.share"
     raise RecipeError([f"finetune.unlabelled = {run.recipe.finetune.unlabelled}: {problem}"])
@@ -151,13 +196,13 @@ def _reader(task: Task) -> tuple[Task, str]:
     return task, ""
 
 
-def _not_held_out(run: Run, task: TaskData) -> Iterator[Example]:
+def _not_held_out(run: Run, task: TaskData, given: Given) -> Iterator[Example]:
     """Examples with hidden labels and those of the file, without what dev and test contain."""
-    data, examples = run.recipe.data, list(task.hidden)
-    if data.unlabelled:
+    data, examples = run.recipe.data, list(given.hidden)
+    if given.file:
         reader, name = _reader(task.task)
-        given, _ = reader.read(Path(data.unlabelled), data, labelled=False)
-        examples += [dataclasses.replace(one, label=None, task=name) for one in given]
+        read, _ = reader.read(Path(given.file), data, labelled=False)
+        examples += [dataclasses.replace(one, label=None, task=name) for one in read]
     held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
     places, _ = HeldOutRuns(held_out, data.contamination_words).find(
         [example.text for example in examples]

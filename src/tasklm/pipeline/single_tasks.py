@@ -96,7 +96,7 @@ def _run_of(member: Member, ours: Trained, comparison: Run, epochs: int | None) 
         data=data,
         kind=dataclasses.asdict(source.recipe.kind),
         evaluate={"metric": member.metric},
-        finetune={"epochs": epochs},
+        finetune={"epochs": epochs, "unlabelled_tasks": "all"},
         distill={"teachers": []},
     )
     tracker = comparison.tracker.inside(f"{member.name}, {place} of {len(task.sources)}")

@@ -302,6 +302,13 @@ class Finetune(Moments, RawText):
         high=0.9,
         later=True,
     )
+    score_every: int = key(1, "epochs between two scores on dev", low=1, later=True)
+    scored_examples: int = key(
+        0,
+        "training examples to score whenever dev is, for the learning curve",
+        low=0,
+        later=True,
+    )
     wide: bool = key(
         True,
         (

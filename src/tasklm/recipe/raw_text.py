@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from tasklm.recipe.parsing import key
 
 NO_STUDENT = "none"
+CROSS_VIEW = "cross-view"  # the student whose keys are about modules
+# where text without labels comes from: labels that data.share hides, data.unlabelled, selected text
+HIDDEN, FILE, PASSAGES = "hidden", "file", "passages"
+SOURCES = (HIDDEN, FILE, PASSAGES)
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,28 @@ class RawText:
         50_000,
         "texts without labels to use, at most; those of the best passages first",
         low=1,
+        later=True,
+    )
+    unlabelled_from: tuple[str, ...] = key(
+        (),
+        (
+            "where text without labels comes from, comma-separated: hidden (labels that data.share "
+            "leaves out), file (data.unlabelled), passages; empty: all there are"
+        ),
+        later=True,
+    )
+    unlabelled_tasks: str = key(
+        "all",
+        "unlabelled = cross-view of several tasks: whose modules learn from a batch of text",
+        choices=("all", "one"),
+        later=True,
+    )
+    views: tuple[str, ...] = key(
+        (),
+        (
+            "unlabelled = cross-view: modules to train, comma-separated, such as "
+            "full,forward,backward; empty: all of the kind"
+        ),
         later=True,
     )
     word_dropout: float = key(

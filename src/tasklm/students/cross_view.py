@@ -6,17 +6,20 @@ What they teach the encoder below them helps the primary module too. They are dr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Encoder
 from tasklm.encoders.layers.directed import layers_below, without_views
+from tasklm.errors import RecipeError
 from tasklm.models.task_model import TaskModel
+from tasklm.recipe.raw_text import CROSS_VIEW
 from tasklm.students.base import STUDENTS, Classroom, RawBatch, Student, pass_flops, text_holds
 from tasklm.tasks.consistency.base import (
     BACKWARD,
@@ -28,11 +31,12 @@ from tasklm.tasks.consistency.base import (
     WHOLE,
     Auxiliary,
 )
+from tasklm.tasks.consistency.together import task_and_module
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.halves import halves_of
 
 
-@STUDENTS.register("cross-view")
+@STUDENTS.register(CROSS_VIEW)
 class CrossView(Student):
     """The auxiliary modules of a task; each has a loss of its own."""
 
@@ -45,8 +49,10 @@ class CrossView(Student):
             getattr(encoder, "view_width", 0),
             room.settings.unlabelled_dropout,
         )
-        self.names = list(modules)
-        self.auxiliaries = nn.ModuleList(modules.values())
+        chosen = _chosen(modules, room.settings.views)
+        self.names = list(chosen)
+        self.auxiliaries = nn.ModuleList(chosen.values())
+        self.tasks = _turns(self.names, room.settings.unlabelled_tasks)
 
     def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
         """The batch with its halves, or with the words that have neighbours."""
@@ -58,11 +64,21 @@ class CrossView(Student):
             first, second, both = halves_of(batch, self.room.vocabulary.pad, holds)
             there, others = {FIRST_HALF: both, SECOND_HALF: both}, (first, second)
         masks = {}
+        silent = self._silent_tasks(seed)
         for name, module in self._modules_by_name().items():
+            if task_and_module(name)[0] in silent:
+                masks[_loss(name)] = torch.zeros_like(holds)
+                continue
             masks[_loss(name)] = holds
             for state in module.reads:
                 masks[_loss(name)] = masks[_loss(name)] & there.get(state, holds)
         return RawBatch(batch, holds, masks, others)
+
+    def _silent_tasks(self, seed: int) -> set[str]:
+        """The tasks whose modules do not learn from a batch: all but the one drawn, or none."""
+        if not self.tasks:
+            return set()
+        return set(self.tasks) - {str(np.random.default_rng(seed).choice(self.tasks))}
 
     def _modules_by_name(self) -> dict[str, Auxiliary]:
         modules: Any = self.auxiliaries
@@ -120,6 +136,27 @@ class CrossView(Student):
             length = batch.ids.shape[1]
             seen = batch.ids.numel() * cost.views_per_token(length, layers_below(cost.layers))
         return primary + 3 * (whole + seen)
+
+
+def _chosen(modules: Mapping[str, Auxiliary], views: Sequence[str]) -> dict[str, Auxiliary]:
+    """The modules of the named views, of every task; all of them where none is named."""
+    there = list(dict.fromkeys(task_and_module(name)[1] for name in modules))
+    if unknown := [view for view in views if view not in there]:
+        lacking = f"the task has no view {', '.join(map(repr, unknown))}"
+        raise RecipeError([f"finetune.views: {lacking}; its views are {', '.join(there)}"])
+    wanted = views or there
+    return {name: one for name, one in modules.items() if task_and_module(name)[1] in wanted}
+
+
+def _turns(names: Sequence[str], learning: str) -> list[str]:
+    """The tasks that take turns in learning from text; none where all learn from all of it."""
+    if learning == "all":
+        return []
+    tasks = list(dict.fromkeys(task_and_module(name)[0] for name in names))
+    if len(tasks) < 2:
+        problem = "there is one task that learns from text without labels; leave it out"
+        raise RecipeError([f"finetune.unlabelled_tasks = {learning}: {problem}"])
+    return tasks
 
 
 def _loss(name: str) -> str:

@@ -16,6 +16,7 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
 from tasklm.models.task_model import TaskModel
 from tasklm.models.weights import save_weights
+from tasklm.run_folder import ON_TRAIN
 from tasklm.tasks.base import Task
 from tasklm.tasks.several import turn_of
 from tasklm.tokens.batches import TokenBatch
@@ -124,6 +125,9 @@ class FinetuneStage:
     teaching: Teaching | None = None  # None: labels alone
     raw: RawText | None = None  # text without labels, of which a batch follows each labelled one
     frozen: bool = False  # whether the head alone learns
+    # the score on some training examples, for the learning curve
+    score_on_train: Callable[[TaskModel], float] | None = None
+    score_every: int = 1  # epochs between two scores on dev
     best_score: float = float("-inf")
     best_step: int = 0
     best_share: float = 1.0
@@ -147,6 +151,11 @@ class FinetuneStage:
     def epoch(self) -> int:
         """The steps of a pass over the labelled examples."""
         return self.turns * len(self.stream)
+
+    @property
+    def interval(self) -> int:
+        """The steps between two scores on dev."""
+        return self.score_every * self.epoch
 
     def go_on_with(self, earlier: TaskLosses | None) -> TaskLosses:
         """Puts the weights into the module of an earlier seed if a pass was compiled for it; the
@@ -208,10 +217,16 @@ class FinetuneStage:
         return ""
 
     def after_step(self, step: int) -> dict[str, float]:
-        """The dev score at the end of an epoch; the best weights so far are kept on disk."""
-        if step % self.epoch:
+        """The dev score at the end of some epochs, and that on some of train where it is wanted.
+
+        The best weights so far are kept on disk.
+        """
+        if step % self.interval:
             return {}
-        return {"dev": self.judge(step)}
+        scores = {"dev": self.judge(step)}
+        if self.score_on_train is not None and self.machine.ranks.first:
+            scores[ON_TRAIN] = self.score_on_train(self.model)
+        return scores
 
     def judge(self, step: int) -> float:
         """The score on dev; the weights are saved if it is the best so far. If a model has a wide

@@ -179,7 +179,7 @@ def run_stage2(
         )
 
     summary = _follow(_title_of(seed), steps, loop, checkpoints.folder, peak, tracker)
-    if summary["steps"] % epoch:  # time ended it within an epoch
+    if summary["steps"] % stage.interval:  # dev was not scored at the end
         with _averaged(average):
             stage.judge(summary["steps"])
     if not context.machine.ranks.first:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.students.base import STUDENTS, Classroom
-from tasklm.tasks.base import score
+from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.several import turns_of
 from tasklm.tokens.batches import PackedStream
@@ -198,7 +198,25 @@ def finetune_stage(
         teaching=teaching,
         raw=raw,
         frozen=settings.freeze,
+        score_every=settings.score_every,
+        score_on_train=_score_on_train(context, settings.scored_examples, metric),
     )
+
+
+def _score_on_train(
+    context: TrainingContext, count: int, metric: str
+) -> Callable[[TaskModel], float] | None:
+    """What scores a model on so many training examples, evenly spaced; None for no example."""
+    if not count:
+        return None
+    examples = context.train.examples
+    chosen = context.encoded(examples[:: -(-len(examples) // count)])
+
+    def scored(model: TaskModel) -> float:
+        predictions = kept_of([model], context.task, chosen, context.machine)
+        return _score(predictions, chosen, context.task, metric)
+
+    return scored
 
 
 def _raw_text(
@@ -221,18 +239,18 @@ def _judgement_of(model: TaskModel, context: TrainingContext, metric: str) -> Ju
     task, dev = context.task, context.dev
     if model.wide_scale is None:
         predictions = kept_of([model], task, dev, context.machine)
-        return Judgement(_dev_score(predictions, context, metric))
+        return Judgement(_score(predictions, dev, task, metric))
     outputs = kept_of([model], task, dev, context.machine, keep=np.copy)
     mixed = best_share(task, dev, outputs, float(model.wide_scale.detach()))
-    return Judgement(_dev_score(mixed.predictions, context, metric), mixed.share, mixed.gains)
+    return Judgement(_score(mixed.predictions, dev, task, metric), mixed.share, mixed.gains)
 
 
-def _dev_score(predictions: Sequence[Any], context: TrainingContext, metric: str) -> float:
-    dev = context.dev
-    task = context.task.tuned(dev.examples, dev.units, predictions)
-    answers = task.answers(dev.examples, dev.units, predictions)
-    gold = [example.label for example in dev.examples]
-    return score(task.metric(metric), gold, [task.label_of(answer) for answer in answers])
+def _score(predictions: Sequence[Any], of: EncodedExamples, task: Task, metric: str) -> float:
+    """The score of predictions, with thresholds tuned on these examples if the task has any."""
+    tuned = task.tuned(of.examples, of.units, predictions)
+    answers = tuned.answers(of.examples, of.units, predictions)
+    gold = [example.label for example in of.examples]
+    return score(tuned.metric(metric), gold, [tuned.label_of(answer) for answer in answers])
 
 
 def silenced(head: nn.Module) -> nn.Module:

@@ -11,12 +11,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tasklm.run_folder import ON_TRAIN
+
 MOST_POINTS = 6000  # of all curves together
 FEWEST, MOST = 20, 240  # points of one line
 KEPT = 4 * MOST  # points of a line in memory
 MESSAGES, MESSAGE_LENGTH = 40, 500  # the latest ones in memory; characters of one
 LINES = 12  # of one chart
-TITLES = {"dev": "dev score", "rate": "learning rate", "tokens_per_second": "tokens per second"}
+TITLES = {
+    "dev": "dev score",
+    ON_TRAIN: "train score",
+    "rate": "learning rate",
+    "tokens_per_second": "tokens per second",
+}
 NOT_DRAWN = {"tflops", "of_ceiling", "memory_gb"}
 STAGE = re.compile(r"stage (1|2)(?:, training (\d+))?(?:, seed (\d+))?")
 

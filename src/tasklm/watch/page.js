@@ -10,7 +10,7 @@ const HINTS = {
   ended: "The run completed the requested step; there is no report yet.",
 };
 const MARKS = { done: "done", now: "now", stopped: "stopped here", next: "to come" };
-const NAMES = { rate: "learning rate", tokens_per_second: "tokens/s", tflops: "TFLOP/s", of_ceiling: "of this machine's peak", memory_gb: "GB of memory", dev: "dev score" };
+const NAMES = { rate: "learning rate", tokens_per_second: "tokens/s", tflops: "TFLOP/s", of_ceiling: "of this machine's peak", memory_gb: "GB of memory", dev: "dev score", "train score": "train score" };
 const at = (id) => document.getElementById(id);
 const drawn = new Map(); // key of a chart → its figure and what it shows
 let spoken = "", wait = EVERY, timer = 0, shown = {};

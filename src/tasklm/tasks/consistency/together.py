@@ -13,6 +13,12 @@ from tasklm.tasks.consistency.base import Auxiliary, Consistency
 BETWEEN = ": "  # the name of a task and that of its module
 
 
+def task_and_module(name: str) -> tuple[str, str]:
+    """The task that an auxiliary module is of, "" where there is one task, and its name there."""
+    task, _, module = name.rpartition(BETWEEN)
+    return task, module
+
+
 @dataclass(frozen=True)
 class JointConsistency:
     """The consistency of each task, by its name, and its columns of the outputs."""
@@ -58,6 +64,6 @@ class JointConsistency:
         self, name: str, outputs: Tensor, targets: Tensor, holds: Tensor
     ) -> Tensor:
         """The divergence of a module from the answers of its own task."""
-        task, _, module = name.rpartition(BETWEEN)
+        task, module = task_and_module(name)
         own = targets[..., self.columns[task]]
         return self.members[task].auxiliary_divergence(module, outputs, own, holds)
