@@ -190,6 +190,8 @@ class Page:
         )
         given = [f"`{settings[name]}`" for name in ("recipe", "extra") if settings[name]]
         lines += [f"- Settings: {', '.join(given)}."] if given else []
+        if settings.get("several"):
+            lines.append(f"- Of models of several tasks alone: `{settings['several']}`.")
         minutes = ", ".join(f"{name} {spent:.1f}" for name, spent in self.record["minutes"].items())
         lines += [f"- Minutes: {minutes}."] if minutes else []
         return lines + [f"- No result: {reason}." for reason in self.record["failed"]]

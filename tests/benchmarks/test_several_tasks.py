@@ -160,6 +160,19 @@ def test_commands_begin_with_the_right_stage_1() -> None:
     assert "--train.start" not in words_of("with+cola", False)
 
 
+def test_models_of_several_tasks_alone_have_options_of_their_own() -> None:
+    extra, several = ("--train.steps", "9", "--finetune.epochs", "6"), ("--finetune.epochs", "12")
+    settings = plan.Settings(Path("/w"), "texts", None, 3, extra, several)
+    for run in plan.planned(["3.1", "3.4", "3.5"], TASKS, True)[1:]:
+        words = plan.command(run, settings)
+        at = [words[place + 1] for place, word in enumerate(words) if word == "--finetune.epochs"]
+        assert at == (["12"] if len(run.tasks) > 1 else ["6"]), run.name
+    base = plan.base_recipe(plan.Planned(plan.BASE, ("cola", "rte")), settings, {})
+    assert base.finetune.epochs is None
+    page = Page(record(["3.1"]) | {"settings": {**record(["3.1"])["settings"], "several": "-x 1"}})
+    assert "Of models of several tasks alone: `-x 1`." in page.markdown()
+
+
 def test_the_shared_stage_1_reads_no_labels(tmp_path: Path) -> None:
     settings = plan.Settings(tmp_path, "texts", None, 3, ())
     options = {"train.steps": "9", "train.rho2": "20"}
@@ -343,8 +356,12 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert not again["failed"] and set(again["runs"]) > {"single-multi", "single-single/rte"}
     main()
     assert len(begun) == 9
-    with pytest.raises(SystemExit, match="other settings"):
-        main("--seeds", "7")
+    for other in (("--seeds", "7"), ("--several=--finetune.epochs 9",)):
+        with pytest.raises(SystemExit, match="other settings"):
+            main(*other)
+    for wrong in ("--model.width 9", "--finetune.epochs"):
+        with pytest.raises(SystemExit):
+            main(f"--several={wrong}")
 
 
 def test_no_run_begins_after_the_time_is_up(tmp_path: Path) -> None:
