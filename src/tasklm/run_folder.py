@@ -25,6 +25,7 @@ MODEL, ENSEMBLE = "model", "ensemble"  # the folders that people keep
 SELECTED = Path("selected", "selected.parquet")  # the passages that were selected
 SUMMARY = "summary.json"  # of a stage: its result and its cost
 CURVE = "curve.json"  # of a stage: its learning curve
+DEV_OF = "dev: "  # in a learning curve, before the name of one of several tasks: its own score
 COMPARE = "compare"  # the folder of the ablations, each a run
 SUPERVISED = "supervised"  # the ablation without raw text, and its folder there
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
