@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class Settings:
     recipe: Path | None
     seeds: int
     extra: tuple[str, ...]
+    several: tuple[str, ...] = ()  # options of stage 2, of runs that learn several tasks
 
 
 def command(run: Planned, settings: Settings) -> list[str]:
@@ -136,7 +138,7 @@ def command(run: Planned, settings: Settings) -> list[str]:
         words += ["--data.leaks", "drop", "--evaluate.baselines", "false"]
     words += ["--hardware.cache", str(settings.work / "cache")]
     words += ["--evaluate.metric", metric, "--finetune.seeds", str(settings.seeds)]
-    words += [*(for_stage2(settings.extra) if run.start else settings.extra), *run.options]
+    words += options_of(run, settings)
     if run.start.endswith("/model"):
         model = settings.work / run.start
         rate = SLOWER * rate_of(settings.work / run.start.removesuffix("/model"))
@@ -155,6 +157,16 @@ def finetuning_of(recipe: Path) -> list[str]:
         if value != usual[name]:
             words += [f"--finetune.{name}", str(value)]
     return words
+
+
+def options_of(run: Planned, settings: Settings) -> list[str]:
+    """The further options of a run; of those that name a key twice, the last counts."""
+    given = for_stage2(settings.extra) if run.start else settings.extra
+    if len(run.tasks) > 1:
+        given = [*given, *settings.several]
+    given = [*given, *run.options]
+    values = dict(zip(given[::2], given[1::2], strict=True))
+    return list(chain.from_iterable(values.items()))
 
 
 def for_stage2(extra: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from several_runs import plan, published
 from several_runs.data import metric_of
+from several_runs.running import EACH
 from several_runs.tables import (
     MEAN,
     Strategy,
@@ -93,6 +94,8 @@ class Page:
             there = [one for one in rows.values() if one is not None]
             if not there:
                 continue
+            if split == "dev":
+                there += self._best_epochs()
             columns = [MEAN, *there[0].values]
             lines += [f"## Table 3.1: strategies, {split}", "", "Medians over seeds.", ""]
             lines += table(
@@ -112,6 +115,17 @@ class Page:
         lines += ["Published, BERT-Large, dev:", ""]
         return lines + table(["", MEAN, *published.COLUMNS], rows)
 
+    def _best_epochs(self) -> list[Strategy]:
+        """Models of several tasks where each task has the epoch that is best for it alone, as
+        models of single tasks have.
+        """
+        rows = {name: self.strategy(name, EACH) for name in (plan.MULTI, plan.JOINED)}
+        return [
+            Strategy(f"{TITLES[name]}, best epoch of each task", one.values)
+            for name, one in rows.items()
+            if one is not None and len(one.values) == len(self.tasks)
+        ]
+
     def _tested(self, one: Strategy | None, other: Strategy | None) -> list[str]:
         assert one is not None and other is not None
         return [difference_text(value) for value in differences(one, other).values()]
@@ -125,10 +139,14 @@ class Page:
                 if first is None or then is None:
                     continue
                 best = self._best_seed(before)
-                gains = [then.median(task) - first.values[task][best] for task in first.values]
-                mean = sum(gains) / len(gains)
-                cells = [f"{gain:+.1f}" for gain in (mean, *gains)]
-                rows.append([f"{TITLES[before]}, {split}", *cells])
+                gains = {
+                    task: then.median(task) - first.values[task][best] for task in first.values
+                }
+                mean = sum(gains.values()) / len(gains)
+                cells = [f"{gains[task]:+.1f}" if task in gains else "" for task in self.tasks]
+                rows.append([f"{TITLES[before]}, {split}", f"{mean:+.1f}", *cells])
+        if not rows:
+            return []
         lines += table(["gain", MEAN, *self.tasks], rows)
         gained = ", ".join(f"{name} {gain:+.1f}" for name, gain in published.TUNED.items())
         return [*lines, f"Published, mean on dev: {gained}.", ""]
@@ -190,6 +208,8 @@ class Page:
         )
         given = [f"`{settings[name]}`" for name in ("recipe", "extra") if settings[name]]
         lines += [f"- Settings: {', '.join(given)}."] if given else []
+        if settings.get("several"):
+            lines.append(f"- Of models of several tasks alone: `{settings['several']}`.")
         minutes = ", ".join(f"{name} {spent:.1f}" for name, spent in self.record["minutes"].items())
         lines += [f"- Minutes: {minutes}."] if minutes else []
         return lines + [f"- No result: {reason}." for reason in self.record["failed"]]
@@ -204,7 +224,7 @@ _ABOUT = """\
 - **Medians** are over the seeds of stage 2; the mean's is that of each seed's mean over tasks. **p**: Mann-Whitney U test on the seeds,
   two-sided; of the tasks of a row, and of the rows of Tables 3.4 and 3.5, corrected by Holm-Bonferroni. The mean has a test of its own.
 - **Teachers** are the models that a run keeps, the best of its seeds on dev. Dev also chooses the epoch: of each task alone, or of all
-  tasks together.
+  tasks together. “Best epoch of each task” is what a model of all would score if each task had its own; no model has these scores.
 - **Dropped**: training examples that dev or test of the same task has too (own), and those that dev or test of another task has (others').
   All strategies read the same files."""
 _TABLE_NOTES = {

@@ -15,10 +15,14 @@ from several_runs.plan import BASE, Planned, Settings, base_recipe, command, lev
 from tasklm.cli.options import overrides_of
 from tasklm.errors import RunError
 from tasklm.recipe.toml import absolute, dump
+from tasklm.run_folder import CURVE, DEV_OF, Seed, seeds_of
 from tasklm.storage.files import read_json, write_text
 
 _SOURCE = Path(__file__).resolve().parents[2] / "src"
 Scores = dict[str, dict[str, Any]]  # task → metric, and the scores of all seeds on dev and test
+
+
+EACH = "dev, best epoch of each"  # among these scores, of a run of several tasks
 
 
 class Late(Exception):
@@ -79,9 +83,26 @@ def scores_of(run: Planned, work: Path) -> Scores:
     """The scores of all seeds of a finished run, by task, in points."""
     values = read_json(work / run.name / "scores.json")
     ours = next(row for row in values["rows"] if row["kind"] == "ours")
-    if ours["tasks"]:
-        return {one["name"]: _points(one, one["metric"]) for one in ours["tasks"]}
-    return {run.tasks[0]: _points(ours, values["metric"])}
+    if not ours["tasks"]:
+        return {run.tasks[0]: _points(ours, values["metric"])}
+    scores = {one["name"]: _points(one, one["metric"]) for one in ours["tasks"]}
+    seeds = seeds_of(work / run.name, 1, len(ours["dev"]["values"]))
+    for task, own in best_epochs(seeds, list(scores)).items():
+        scores[task][EACH] = own
+    return scores
+
+
+def best_epochs(seeds: Sequence[Seed], tasks: Sequence[str]) -> dict[str, list[float]]:
+    """The dev scores of all seeds where each task has the epoch that is best for it alone."""
+    files = [seed.folder / CURVE for seed in seeds]
+    curves = [read_json(file) if file.is_file() else [] for file in files]
+    best: dict[str, list[float]] = {}
+    for task in tasks:
+        name = f"{DEV_OF}{task}"
+        of_seeds = [[point[name] for point in curve if name in point] for curve in curves]
+        if of_seeds and all(of_seeds):
+            best[task] = [round(100 * max(values), 4) for values in of_seeds]
+    return best
 
 
 def _points(row: dict[str, Any], metric: str) -> dict[str, Any]:

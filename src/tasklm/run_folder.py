@@ -26,6 +26,7 @@ SELECTED = Path("selected", "selected.parquet")  # the passages that were select
 SUMMARY = "summary.json"  # of a stage: its result and its cost
 CURVE = "curve.json"  # of a stage: its learning curve
 ON_TRAIN = "train score"  # in that of stage 2: on some training examples (finetune.scored_examples)
+DEV_OF = "dev: "  # in a learning curve, before the name of one of several tasks: its own score
 COMPARE = "compare"  # the folder of the ablations, each a run
 SUPERVISED = "supervised"  # the ablation without raw text, and its folder there
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")

@@ -160,6 +160,19 @@ def test_commands_begin_with_the_right_stage_1() -> None:
     assert "--train.start" not in words_of("with+cola", False)
 
 
+def test_models_of_several_tasks_alone_have_options_of_their_own() -> None:
+    extra, several = ("--train.steps", "9", "--finetune.epochs", "6"), ("--finetune.epochs", "12")
+    settings = plan.Settings(Path("/w"), "texts", None, 3, extra, several)
+    for run in plan.planned(["3.1", "3.4", "3.5"], TASKS, True)[1:]:
+        words = plan.command(run, settings)
+        at = [words[place + 1] for place, word in enumerate(words) if word == "--finetune.epochs"]
+        assert at == (["12"] if len(run.tasks) > 1 else ["6"]), run.name
+    base = plan.base_recipe(plan.Planned(plan.BASE, ("cola", "rte")), settings, {})
+    assert base.finetune.epochs is None
+    page = Page(record(["3.1"]) | {"settings": {**record(["3.1"])["settings"], "several": "-x 1"}})
+    assert "Of models of several tasks alone: `-x 1`." in page.markdown()
+
+
 def test_the_shared_stage_1_reads_no_labels(tmp_path: Path) -> None:
     settings = plan.Settings(tmp_path, "texts", None, 3, ())
     options = {"train.steps": "9", "train.rho2": "20"}
@@ -258,14 +271,24 @@ def test_the_page_has_the_tables() -> None:
     assert "| Single→Multi − Multi | +5.0 (p 0.029) | +5.0 (p 0.086) |" in page
     assert "| Single | 61.5 | 56.5 | 66.5 |" in page  # on test, which cola does not have
     assert "| Single | 84.0 | 60.6 | 93.2 |" in page  # published
-    # the best seed is 1.5 points above the median
+    # the best seed is 1.5 points above the median; cola has no test
     assert "| Multi, dev | -6.5 | -6.5 | -6.5 | -6.5 |" in page
+    assert "| Multi, test | -6.5 |  | -6.5 | -6.5 |" in page
     assert "| teachers alone: λ = 0 | 64.5 | -7.0 (p 0.086) | -0.5 |" in page
     assert "| alone | 71.5 |  | 70.0 |" in page
     assert "| cola | 73.5 | +2.0" in page
     assert "| all | 81.5 | +10.0" in page
     assert "40 examples were used, those with the lowest hashes" in page
     assert "`some.toml`" in page and "multi 1.2" in page and "No result" not in page
+
+
+def test_the_page_has_the_epoch_that_is_best_for_each_task() -> None:
+    whole = record(["3.1"])
+    for task, own in whole["runs"]["multi"].items():
+        own[running.EACH] = [one + (4.0 if task == "cola" else 1.0) for one in own["dev"]]
+    page = Page(whole).markdown()
+    assert "| Multi, best epoch of each task | 68.5 | 60.5 | 67.5 | 77.5 |" in page
+    assert "Single→Multi, best epoch" not in page
 
 
 def test_a_page_of_few_runs_has_what_there_is() -> None:
@@ -290,7 +313,15 @@ def test_scores_are_read_from_a_run(tmp_path: Path) -> None:
     (tmp_path / "multi").mkdir()
     file = tmp_path / "multi" / "scores.json"
     file.write_text(json.dumps({"metric": "mean", "rows": rows}), encoding="utf-8")
-    expected = {"rte": {"metric": "accuracy", "dev": [50.0, 25.0]}}
+    expected: dict[str, Any] = {"rte": {"metric": "accuracy", "dev": [50.0, 25.0]}}
+    assert running.scores_of(run, tmp_path) == expected
+    for seed, scores in ((1, [0.25, 0.75, 0.5]), (2, [0.375, 0.25])):  # of rte, epoch by epoch
+        folder = tmp_path / "multi" / "stage2" / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        curve = [{"step": 1, "task": 9.0}, *({"step": 2, "dev: rte": one} for one in scores)]
+        (folder / "curve.json").write_text(json.dumps(curve), encoding="utf-8")
+        (folder / "summary.json").write_text("{}", encoding="utf-8")
+    expected["rte"][running.EACH] = [75.0, 37.5]
     assert running.scores_of(run, tmp_path) == expected
     rows[1]["tasks"] = []
     file.write_text(json.dumps({"metric": "f1", "rows": rows}), encoding="utf-8")
@@ -343,8 +374,12 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert not again["failed"] and set(again["runs"]) > {"single-multi", "single-single/rte"}
     main()
     assert len(begun) == 9
-    with pytest.raises(SystemExit, match="other settings"):
-        main("--seeds", "7")
+    for other in (("--seeds", "7"), ("--several=--finetune.epochs 9",)):
+        with pytest.raises(SystemExit, match="other settings"):
+            main(*other)
+    for wrong in ("--model.width 9", "--finetune.epochs"):
+        with pytest.raises(SystemExit):
+            main(f"--several={wrong}")
 
 
 def test_no_run_begins_after_the_time_is_up(tmp_path: Path) -> None:

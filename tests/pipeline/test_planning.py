@@ -13,6 +13,7 @@ from tasklm.budget.scope import Scope
 from tasklm.pipeline import planning
 from tasklm.recipe.schema import from_dict, with_overrides
 from tasklm.tasks.classify import Classify
+from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.tag import Tag
 
 
@@ -126,7 +127,7 @@ def test_rows_follow_the_texts() -> None:
     ("kind", "lowercase"), [(Classify(("a", "b")), True), (Tag(["O", "B-x"], "bio"), False)]
 )
 def test_capitals_stay_where_words_are_tagged(kind: Any, lowercase: bool) -> None:
-    task = SimpleNamespace(task=kind, texts=lambda split: ["a b c"] * 9)
+    task = SimpleNamespace(task=kind, splits=Splits([Example(("a b c",), None)] * 9, [], []))
     machine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     recipe = planning.settled(from_dict({}), cast(Any, task), cast(Any, machine))
     assert recipe.tokens.length == 64 and recipe.tokens.lowercase is lowercase

@@ -50,6 +50,7 @@ def own_examples(name: str) -> list[Example]:
 NAMES = ("nli", "topics", "score", "ner")
 METRICS = {"nli": "accuracy", "topics": "micro_f1", "score": "spearman", "ner": "entity_f1"}
 PLACES = {"ner": 14.0}
+WEIGHTS = {"score": 4.0}
 
 
 def own_tasks() -> dict[str, Task]:
@@ -120,7 +121,7 @@ def test_the_loss_is_the_sum_of_the_tasks_own(several: Several, vocabulary: Voca
         own = outputs[row, : len(unit.places), member.columns].tolist()
         loss = loss_by_hand(member.task, own, alone(example), words[unit.example])
         words[unit.example] += len(unit.places)
-        expected += loss / PLACES.get(example.task, 1.0)
+        expected += WEIGHTS.get(example.task, 1.0) * loss / PLACES.get(example.task, 1.0)
     assert float(several.loss(outputs, batch.targets)) == pytest.approx(expected, rel=1e-5)
     assert sum(words) == 9 + 4 + 24  # one place for each text, one for each word
 
@@ -136,10 +137,10 @@ def test_a_task_gets_the_loss_and_lesson_it_has_alone(
     draw = torch.Generator().manual_seed(2)
     outputs, taught = (torch.randn(shape, generator=draw) for _ in range(2))
     here, lesson = outputs[..., member.columns], taught[..., member.columns]
-    places = PLACES.get(name, 1.0)
-    expected = member.task.loss(here, by_itself) / places
+    places, weight = PLACES.get(name, 1.0), WEIGHTS.get(name, 1.0)
+    expected = weight * member.task.loss(here, by_itself) / places
     torch.testing.assert_close(several.loss(outputs, together), expected)
-    expected = member.task.taught_loss(here, lesson, by_itself) / places
+    expected = weight * member.task.taught_loss(here, lesson, by_itself) / places
     torch.testing.assert_close(several.taught_loss(outputs, taught, together), expected)
     whole = member.task.count(by_itself)
     assert several.count(together) == max(1, round(whole / places))

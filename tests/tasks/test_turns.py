@@ -25,12 +25,14 @@ from tasklm.models.task_model import (
     answers_of,
     load_models,
     save_models,
+    task_outputs,
 )
 from tasklm.tasks.base import TASKS, Task, score
+from tasklm.tasks.baselines.wide_parts import WideParts
 from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.members import places_of
 from tasklm.tasks.readers.several import JoinedTasks
-from tasklm.tasks.several import Several, taught_width, turn_of
+from tasklm.tasks.several import Several, require_columns, taught_width, turn_of
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.tokens.tokenizer import Vocabulary
@@ -50,11 +52,13 @@ def saved(folder: Path, read: JoinedTasks, vocabulary: Vocabulary, encoder: str)
     torch.manual_seed(3)
     shape = Shape(len(vocabulary), 1, 32, 2, 48, LENGTH)
     body = ENCODERS.get(encoder)(shape)
-    model = TaskModel(body, read.task.head(shape.width, 0.0, body.normed_heads))
+    model = TaskModel(body, read.task.head(shape.width, 0.0, body.normed_heads), True)
     stir(model)
     about = {"metric": "mean", "dev": 0.5, "seed": 1, "test": None}
     described = ModelDescription(encoder, shape, read.task, vocabulary, LENGTH)
-    save_models(folder, described, [model], about)
+    fitted = read.task.fit_wide(read.splits.train, read.splits.dev, "mean")
+    assert fitted is not None
+    save_models(folder, described, [model], about, fitted.wide)
     return load_models(folder, torch.device("cpu"))
 
 
@@ -215,6 +219,40 @@ def test_losses_and_gradients_are_those_of_each_task_by_itself(
     model.zero_grad()
 
 
+def test_tasks_that_share_a_head_have_the_linear_part_that_they_have_without_the_others(
+    read: JoinedTasks, loaded: LoadedModels
+) -> None:
+    train, dev = read.splits.train, read.splits.dev
+    fitted = read.task.fit_wide(train, dev, "mean")
+    turn = read.task.turns[0]
+    own_train, own_dev = ([one for one in part if one.task in turn.names] for part in (train, dev))
+    alone_there = turn.task.fit_wide(own_train, own_dev, "mean")
+    assert fitted is not None and list(fitted.wide.parts) == list(turn.names)
+    np.testing.assert_array_equal(fitted.train, alone_there.train)
+    np.testing.assert_array_equal(fitted.wide.outputs(dev), alone_there.wide.outputs(own_dev))
+    encoded, model = loaded.encoded(dev), loaded.model
+    assert isinstance(encoded, EncodedTurns) and model.wide_scale is not None
+    assert [bool(part.beside) for part in encoded.parts] == [True, *[False] * 5]
+    for number, part in enumerate(encoded.parts):
+        batch = encoded.padded(encoded.firsts[number] + np.arange(4))
+        network = task_outputs(model.encoder, model.head, batch)
+        expected = network.detach().clone()
+        for row, unit in enumerate(part.units[:4]):
+            if not number:
+                added = torch.from_numpy(np.asarray(unit.wide))
+                expected[row, : len(added)] += model.wide_scale.detach() * added
+        torch.testing.assert_close(model(batch).detach(), expected)
+        assert bool((network != expected).any()) is (number == 0)
+
+
+def test_a_linear_part_of_other_tasks_is_refused(read: JoinedTasks, loaded: LoadedModels) -> None:
+    assert isinstance(loaded.wide, WideParts)
+    require_columns(loaded.wide, read.task)
+    columns = {**loaded.wide.columns, "choice": (0, 1)}
+    with pytest.raises(ValueError, match="does not have the tasks"):
+        require_columns(WideParts({**loaded.wide.parts, "choice": None}, columns), read.task)
+
+
 def _gradients(model: torch.nn.Module) -> dict[str, Tensor]:
     named = model.named_parameters()
     return {name: one.grad.clone() for name, one in named if one.grad is not None}
@@ -240,14 +278,16 @@ def test_all_tasks_answer_an_input_as_each_does(read: JoinedTasks, loaded: Loade
 
 def test_baselines_include_each_tasks_linear_model(read: JoinedTasks) -> None:
     train, dev = read.splits.train, read.splits.dev
-    rows = read.task.baselines(train, {"dev": dev}, "mean")
+    wide = read.task.fit_wide(train, dev, "mean").wide
+    rows = read.task.baselines(train, {"dev": dev}, "mean", wide)
     linear = rows["linear model of each task"]["dev"]
-    member = read.task.member("classify")
-    fitted = member.task.fit_wide(member.own(train), member.own(dev), member.metric)
-    own = member.task.baselines(
-        member.own(train), {"dev": member.own(dev)}, member.metric, fitted.wide
-    )
-    expected = list(own.values())[-1]["dev"]
-    assert [linear[place] for place in places_of(dev, "classify")] == [
-        ("classify", label) for label in expected
-    ]
+    for name in ("classify", "choice", "span", "marked"):
+        member = read.task.member(name)
+        fitted = member.task.fit_wide(member.own(train), member.own(dev), member.metric)
+        own = member.task.baselines(
+            member.own(train), {"dev": member.own(dev)}, member.metric, fitted.wide
+        )
+        expected = list(own.values())[-1]["dev"]
+        assert [linear[place] for place in places_of(dev, name)] == [
+            (name, label) for label in expected
+        ]

@@ -92,7 +92,7 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     machine = set_up(Hardware(device="cpu", precision="fp32"))
     examples = encoded_with(wide, task, train[:9], vocabulary, 32)
     outputs = np.stack(kept_of([model], task, examples, machine))
-    model.load_state_dict(model.shared(0.25))
+    model.load_state_dict(model.shared((0.25,)))
     expected = 0.75 * wide.outputs(train[:9]) + 0.25 * outputs
     np.testing.assert_allclose(
         np.stack(kept_of([model], task, examples, machine)), expected, rtol=1e-5, atol=1e-5
@@ -128,14 +128,14 @@ def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabular
     losses = {}
     for tried in SHARES:
         other = TaskModel(model.encoder, task.head(16, 0.0, False), True).eval()
-        other.load_state_dict(model.shared(tried))
+        other.load_state_dict(model.shared((tried,)))
         sums = [
             (float(task.loss(other(rows), rows.targets).detach()), task.count(rows.targets))
             for _, rows in examples.in_order(8)
         ]
         losses[tried] = sum(total for total, _ in sums) / sum(count for _, count in sums)
-    assert mixed.share == min(losses, key=lambda one: losses[one])
-    assert mixed.loss == pytest.approx(losses[mixed.share], rel=1e-4)
+    assert mixed.shares == (min(losses, key=lambda one: losses[one]),)
+    assert mixed.loss == pytest.approx(losses[mixed.shares[0]], rel=1e-4)
 
 
 def test_a_gain_counts_where_chance_would_not_have_it() -> None:

@@ -12,12 +12,13 @@ from tests.tasks.wide_samples import labelled, task_of
 
 from tasklm.errors import RunError
 from tasklm.tasks.base import Task
+from tasklm.tasks.baselines.joint import LINEAR, SIMPLEST
 from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_parts import WideParts, read_wide
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
 from tasklm.tasks.members import alone, joined
-from tasklm.tasks.several import LINEAR, SIMPLEST, Several
+from tasklm.tasks.several import Several
 from tasklm.tokens.tokenizer import Vocabulary
 
 KINDS = ("classify", "multilabel", "regress", "tag")

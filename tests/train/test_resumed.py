@@ -154,13 +154,13 @@ def test_with_a_wide_part_a_higher_score_counts_only_with_a_loss_that_is_surely_
 ) -> None:
     stage = finetune_stage(parts, Finetune(batch=8), 1, "accuracy", tmp_path / BEST)
     verdicts = [
-        Judgement(0.5, 1.0, False),
-        Judgement(0.8, 1.0, False),
-        Judgement(0.4, 1.0, True),
-        Judgement(0.6, 1.0, True),
+        Judgement(0.5, (1.0,), False),
+        Judgement(0.8, (1.0,), False),
+        Judgement(0.4, (1.0,), True),
+        Judgement(0.6, (1.0,), True),
     ]
     stage.evaluate = lambda model: verdicts.pop(0)
-    assert [stage.judge(step) for step in range(4)] == [0.5, 0.8, 0.4, 0.6]
+    assert [stage.judge(step)["dev"] for step in range(4)] == [0.5, 0.8, 0.4, 0.6]
     assert (stage.best_step, stage.best_score) == (
         3,
         0.6,

@@ -12,6 +12,7 @@ import torch
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
+from tasklm.models.task_model import encoded_with
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.run_folder import Seed
 from tasklm.storage.files import read_json
@@ -40,14 +41,24 @@ def parts(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> T
     read = turn_tasks(folder / "data", SOME)
     (folder / "shards").mkdir()
     write_shards(folder / "shards", [sentences(60)], vocabulary)
-    train, dev = (
-        EncodedExamples.of(read.task, part, vocabulary, 32)
-        for part in (read.splits.train, read.splits.dev)
-    )
+    wide = read.task.fit_wide(read.splits.train, read.splits.dev, "mean")
+    assert wide is not None
+    train = EncodedExamples.of(read.task, read.splits.train, vocabulary, 32, wide.train)
+    dev = encoded_with(wide.wide, read.task, read.splits.dev, vocabulary, 32)
     shape = Shape(len(vocabulary), 1, 32, 2, 64, 32, dropout=0.0)
     text = Shards.open(folder / "shards")
     return TrainingContext(
-        "bert", shape, read.task, vocabulary, train, dev, text, 32, MACHINE, task_power=0.75
+        "bert",
+        shape,
+        read.task,
+        vocabulary,
+        train,
+        dev,
+        text,
+        32,
+        MACHINE,
+        wide=wide.wide,
+        task_power=0.75,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasklm.run_folder import CURVE, ON_TRAIN, Seed, seed_title, trainings_of
+from tasklm.run_folder import CURVE, DEV_OF, ON_TRAIN, Seed, seed_title, trainings_of
 from tasklm.storage.files import read_json
 
 NAMES = {"step": "step", "rate": "learning rate", "dev": "dev score", ON_TRAIN: ON_TRAIN}
@@ -32,4 +32,10 @@ def _points(folder: Path, of: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _named(point: dict[str, float]) -> dict[str, float]:
-    return {NAMES.get(name, f"loss: {name}"): value for name, value in point.items()}
+    return {_name(name): value for name, value in point.items()}
+
+
+def _name(name: str) -> str:
+    if name.startswith(DEV_OF):
+        return f"score of {name.removeprefix(DEV_OF)} on dev"
+    return NAMES.get(name, f"loss: {name}")

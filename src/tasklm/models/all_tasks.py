@@ -87,9 +87,12 @@ def _predictions(
 
 
 def turn_model(model: nn.Module, turn: int) -> nn.Module:
-    """The model of one of the turns that tasks take."""
+    """The model of one of the turns that tasks take; the first has the wide part."""
     assert isinstance(model, TaskModel)
-    return TaskModel(model.encoder, head_of_turn(model.head, turn)).train(model.training)
+    own = TaskModel(model.encoder, head_of_turn(model.head, turn))
+    if not turn:
+        own.wide_scale = model.wide_scale
+    return own.train(model.training)
 
 
 def _of_shared_rows(

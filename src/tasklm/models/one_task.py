@@ -26,7 +26,7 @@ def alone(loaded: LoadedModels, name: str) -> LoadedModels:
     member = member_of(loaded.task, name)
     wide = None
     if isinstance(loaded.wide, WideParts):
-        wide = loaded.wide.parts[name]
+        wide = loaded.wide.parts.get(name)  # none of a task that takes turns
     about = {**loaded.config.get("about", {}), "metric": member.metric}
     return dataclasses.replace(
         loaded,

@@ -34,7 +34,7 @@ from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.baselines.wide_parts import AnyWide, load_wide
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.layers import OutHead
-from tasklm.tasks.heads.turns import head_of_turn
+from tasklm.tasks.heads.turns import head_of_turn, head_with_wide
 from tasklm.tasks.several import require_columns, turn_of
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
@@ -79,19 +79,27 @@ class TaskModel(nn.Module):
         return self.with_wide(self.head(states), batch)
 
     def with_wide(self, outputs: Tensor, batch: TokenBatch) -> Tensor:
-        """The outputs of a head with what the wide part adds to them."""
-        if self.wide_scale is None:
+        """The outputs of a head with what the wide part adds to them.
+
+        Of tasks that take turns, only those of the first turn, who share a head, have one.
+        """
+        if self.wide_scale is None or batch.turn:
             return outputs
         assert batch.wide is not None
         return outputs + self.wide_scale * batch.wide
 
-    def shared(self, share: float) -> dict[str, Tensor]:
-        """The weights with the head's outputs scaled to a share."""
+    def shared(self, shares: Sequence[float]) -> dict[str, Tensor]:
+        """The weights with outputs of the head that has a wide part scaled to shares: each of them,
+        or all alike.
+        """
         weights = dict(self.state_dict())
-        if share != 1.0:
-            assert isinstance(self.head, OutHead)
-            for name, tensor in self.head.out.state_dict().items():
-                weights[f"head.out.{name}"] = share * tensor
+        if any(share != 1.0 for share in shares):
+            own = head_with_wide(self.head)
+            assert isinstance(own, OutHead)
+            path = next(name for name, part in self.named_modules() if part is own.out)
+            for name, tensor in own.out.state_dict().items():
+                by = torch.tensor(shares, dtype=tensor.dtype, device=tensor.device)
+                weights[f"{path}.{name}"] = by.view(-1, *[1] * (tensor.dim() - 1)) * tensor
         return weights
 
 
@@ -327,6 +335,7 @@ def load_models(folder: Path, device: torch.device) -> LoadedModels:
 
 def require_width(wide: AnyWide | None, head: nn.Module) -> None:
     """Raises ValueError if a wide part's outputs do not match those of its head."""
+    head = head_with_wide(head)
     if wide is not None and (not isinstance(head, OutHead) or head.wide_width != wide.width):
         raise ValueError(f"the wide part has {wide.width} outputs, which does not match the head")
 

@@ -35,8 +35,9 @@ from tasklm.tasks.base import Label, Task, score
 from tasklm.tasks.baselines.featuriser import evenly
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide_fitting import FittedWide
-from tasklm.tasks.baselines.wide_parts import AnyWide, read_wide
+from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts, read_wide
 from tasklm.tasks.examples import Example
+from tasklm.tasks.several import members_of, turns_of
 from tasklm.tokens.tokenizer import train_vocabulary
 from tasklm.train.init.word_vectors import word_vectors
 from tasklm.train.stages import silenced
@@ -116,8 +117,12 @@ def _read(folder: Path, key: str, task: TaskData) -> FittedPart:
 def first_model(run: Run, task: TaskData) -> bool:
     """Puts the linear model into model/ if a run has no model yet; says so, and whether it did.
 
-    With many examples, one fitted to some of them comes first, which takes seconds.
+    With many examples, one fitted to some of them comes first, which takes seconds. Where tasks
+    take turns, it is no model of all of them.
     """
+    if turns_of(task.task):
+        run.tracker.say(_said_of_turns(task.task, fitted_wide(run, task)), "linear part")
+        return False
     if not run.artefacts.path("model").exists():
         _quick_model(run, task)
     part, present = fitted_wide(run, task), _linear_model(run)
@@ -127,6 +132,18 @@ def first_model(run: Run, task: TaskData) -> bool:
         return False
     _say_first(run, task, keep_linear(run, task, part, {}), "a linear model of words")
     return True
+
+
+def _said_of_turns(task: Task, part: FittedPart) -> str:
+    """Which of several tasks have a linear part, where some take turns."""
+    members = members_of(task)
+    having = []
+    if isinstance(part.wide, WideParts):
+        having = [name for name, own in part.wide.parts.items() if own is not None]
+    bare = ", ".join(member.name for member in members if member.name not in having)
+    if not having:
+        return f"no task has a linear part: {bare}"
+    return f"of {', '.join(having)}; {bare} have none, as tasks with a head of their own"
 
 
 def _quick_model(run: Run, task: TaskData) -> None:

@@ -236,9 +236,16 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
     most = rules.LONGEST_ON_CPU if machine.device.type == "cpu" else rules.LONGEST_ON_GPU
     if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).any_length:
         most = min(most, start.shape.positions)
-    words = (count_words(text) for text in task.texts("train"))
-    length = tokens.length or rules.row_length(list(words), most)
+    length = tokens.length or _longest_rows(task, most)
     lowercase = tokens.lowercase
     if lowercase is None:
         lowercase = not task.task.cased
     return recipe.changed(tokens={"length": length, "lowercase": lowercase})
+
+
+def _longest_rows(task: TaskData, most: int) -> int:
+    """The row length that the texts need; of several tasks, that of the one with the longest."""
+    words: dict[str, list[int]] = {}
+    for example in task.splits.train:
+        words.setdefault(example.task, []).append(count_words(example.text))
+    return max(rules.row_length(own, most) for own in words.values())

@@ -19,6 +19,7 @@ from tasklm.recipe.toml import absolute
 from tasklm.run_folder import SELECTED
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_json
+from tasklm.tasks.several import turns_of
 
 NAME = "scope"
 
@@ -50,9 +51,13 @@ def is_timed(recipe: Recipe) -> bool:
 
 
 def may_stay_linear(run: Run, task: TaskData) -> bool:
-    """Whether the linear model may remain alone: there is one, and no epochs are asked for."""
+    """Whether the linear model may remain alone: there is one of all tasks, and no epochs are asked
+    for.
+    """
     settings = run.recipe.finetune
-    return settings.wide and not settings.epochs and fitted_wide(run, task).wide is not None
+    if turns_of(task.task) or not settings.wide or settings.epochs:
+        return False
+    return fitted_wide(run, task).wide is not None
 
 
 def time_left(run: Run, seconds: float) -> float:

@@ -18,7 +18,7 @@ from tasklm.tasks.base import Label
 from tasklm.tasks.examples import Splits
 from tasklm.tasks.members import Member, places_of
 from tasklm.tasks.several import members_of
-from tasklm.train.stages import batch_of
+from tasklm.train.stages import usual_epochs
 
 # keys of [data] that are not of a single task
 OF_ALL_TASKS = (
@@ -72,8 +72,7 @@ def _epochs(ours: Trained, own: TaskData, comparison: Run) -> int | None:
     given, trained = ours.run.recipe.finetune, comparison.recipe.finetune.epochs
     if given.epochs is not None:
         return given.epochs
-    rows, examples = batch_of(given, ours.parts), len(own.splits.train)
-    usual = epochs_for(len(ours.parts.train), max(1, rows // ours.parts.task.together))
+    examples, usual = len(own.splits.train), usual_epochs(given, ours.parts)
     if trained is None or trained >= usual:
         return None
     batch = (given.batch or 0) // own.task.together

@@ -21,7 +21,7 @@ from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan
-from tasklm.train.stages import batch_of, finetune_stage, joint_stage
+from tasklm.train.stages import finetune_stage, joint_stage, usual_epochs
 from tasklm.train.timing import seconds_per_example, seconds_per_step
 
 INTERNAL_TRIED, EXTERNAL_TRIED = 256, 8  # batches whose FLOPs are counted to plan by FLOPs
@@ -70,10 +70,9 @@ def stage_plan(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) ->
     """
     recipe, examples = run.recipe, len(parts.train)
     together = parts.task.together  # rows of an example
-    finetune_batch = max(1, batch_of(recipe.finetune, parts) // together)
     epochs = recipe.finetune.epochs
     if epochs is None:
-        epochs = rules.epochs_for(examples, finetune_batch)
+        epochs = usual_epochs(recipe.finetune, parts)
     per_step = max(1, plan.batch // together)  # examples
     rho1 = recipe.train.rho1
     steps, allowed = recipe.train.steps, None
@@ -102,7 +101,8 @@ def _within_minutes(
     assert plan.seconds is not None
     pace = _pace_of_tuning(run, parts, plan, held)
     left = time_left(run, plan.seconds) - pace.ending
-    linear = parts.wide is not None and recipe.finetune.epochs is None and is_timed(recipe)
+    linear = parts.wide is not None and not turns_of(parts.task)
+    linear = linear and recipe.finetune.epochs is None and is_timed(recipe)
     tunings = recipe.finetune.seeds or 1
     if linear and left < tunings * pace.least + (tunings - 1) * pace.ending:
         return 0, 0.0, Tuning(0, tunings, 0.0)

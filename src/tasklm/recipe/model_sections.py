@@ -248,7 +248,8 @@ class Finetune(Moments, RawText):
         None,
         (
             "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
-            "by the number of examples, fewer if minutes are short; 0: none, the linear model alone"
+            "by the number of examples (of several tasks, the mean), fewer if minutes are short; "
+            "0: none, the linear model alone"
         ),
         low=0,
     )

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
-from tasklm.tasks.base import TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit
+from tasklm.tasks.base import TASKS, Answer, Floats, Label, Metric, Task, Tokeniser, Unit, score
+from tasklm.tasks.baselines.joint import fit_parts, joint_baselines
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
 from tasklm.tasks.consistency.base import Consistency
@@ -40,7 +41,6 @@ MEAN = "mean"  # the metric: that of the tasks' own metrics
 MOST = 1000  # tasks
 ALL = "all"  # stands for every task, where a name is asked for
 _NAME = re.compile(r"[\w.-]{1,80}")
-SIMPLEST, LINEAR = "simplest baseline of each task", "linear model of each task"
 
 
 def members_of(task: Task) -> list[Member]:
@@ -210,7 +210,8 @@ class Several:
         losses = []
         for number, member in enumerate(self.members):
             own = member.targets(targets, number)
-            losses.append(member.task.loss(outputs[..., member.columns], own) / member.places)
+            loss = member.task.loss(outputs[..., member.columns], own)
+            losses.append(member.weight * loss / member.places)
         return torch.stack(losses).sum()
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
@@ -219,7 +220,7 @@ class Several:
         for number, member in enumerate(self.members):
             own, columns = member.targets(targets, number), member.columns
             loss = member.task.taught_loss(outputs[..., columns], taught[..., columns], own)
-            losses.append(loss / member.places)
+            losses.append(member.weight * loss / member.places)
         return torch.stack(losses).sum()
 
     def lesson(self, outputs: Floats) -> Floats:
@@ -293,47 +294,15 @@ class Several:
         wide: WideParts | None = None,
     ) -> dict[str, dict[str, list[Label]]]:
         """The simplest and the strongest baseline of each task."""
-        labels: dict[str, dict[str, list[Label]]] = {
-            name: {split: [None] * len(part) for split, part in held.items()}
-            for name in (SIMPLEST, LINEAR)
-        }
-        for member in self.members:
-            own = {split: member.own(part) for split, part in held.items() if member.own(part)}
-            part = None if wide is None else wide.parts.get(member.name)
-            if self.turns:  # the model has no wide part, but a linear model is a baseline
-                dev = own.get("dev", [])
-                fitted = member.task.fit_wide(member.own(train), dev, member.metric)
-                part = None if fitted is None else fitted.wide
-            cheap = list(
-                member.task.baselines(member.own(train), own, member.metric, part).values()
-            )
-            for name, answers in ((SIMPLEST, cheap[0]), (LINEAR, cheap[-1])):
-                for split in own:
-                    places = places_of(held[split], member.name)
-                    for place, label in zip(places, answers[split], strict=True):
-                        labels[name][split][place] = (member.name, label)
-        return labels
+        return joint_baselines(self.members, train, held, wide)
 
     def fit_wide(
         self, train: Sequence[Example], dev: Sequence[Example], metric: str, vectors: Any = None
     ) -> FittedWide | None:
-        """Fits the wide part of each task; None if a tagger has none, no task has any, or some take
-        turns.
+        """Fits the wide part of each task that shares a head; None if a tagger has none, or no task
+        has any.
         """
-        if self.turns:
-            return None
-        fitted = {
-            member.name: member.task.fit_wide(member.own(train), member.own(dev), member.metric)
-            for member in self.members
-        }
-        bare = [member for member in self.members if fitted[member.name] is None]
-        if len(bare) == len(self.members) or any(one.task.kind == "tag" for one in bare):
-            return None
-        columns = {member.name: (member.first, member.outputs) for member in self.members}
-        parts = {name: None if one is None else one.wide for name, one in fitted.items()}
-        wide = WideParts(parts, columns)
-        outputs = {name: one.train for name, one in fitted.items() if one is not None}
-        return FittedWide(wide, wide.laid_out(train, outputs))
+        return fit_parts([member for member in self.members if member.shares], train, dev)
 
 
 def turns_of(task: Task) -> tuple[Turn, ...]:
@@ -386,7 +355,29 @@ def _turns(members: Sequence[Member]) -> tuple[Turn, ...]:
 
 
 def require_columns(wide: AnyWide | None, task: Task) -> None:
-    """Raises ValueError if a wide part is not that of a task, or of all of several."""
-    own = {member.name: (member.first, member.outputs) for member in members_of(task)}
+    """Raises ValueError if a wide part is not that of a task, or of all that share a head."""
+    sharing = [member for member in members_of(task) if member.shares]
+    own = {member.name: (member.first, member.outputs) for member in sharing}
     if wide is not None and own != (wide.columns if isinstance(wide, WideParts) else {}):
         raise ValueError("the wide part does not have the tasks of the model")
+
+
+def output_shares(task: Task, shares: Sequence[float]) -> list[float]:
+    """The shares of tasks as those of the outputs of the head that they share."""
+    if not members_of(task):
+        return list(shares)
+    both = zip(members_of(task), shares, strict=True)
+    return list(chain.from_iterable([share] * member.outputs for member, share in both))
+
+
+def member_scores(
+    task: Task, gold: Sequence[Label], predicted: Sequence[Label]
+) -> dict[str, float]:
+    """The score of each of several tasks by its own metric; empty for one task."""
+    scores = {}
+    for member in members_of(task):
+        pairs = zip(gold, predicted, strict=True)
+        own = [(one[1], other[1]) for one, other in pairs if one[0] == member.name]
+        if own:
+            scores[member.name] = score(member.task.metric(member.metric), *zip(*own, strict=True))
+    return scores

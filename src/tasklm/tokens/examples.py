@@ -104,11 +104,13 @@ class EncodedExamples:
     ) -> EncodedExamples:
         """Examples as their task encodes them, with outputs of a wide part and teachers, if any.
 
-        Those of tasks that take turns have no wide part.
+        Of tasks that take turns, only those that share a head have a wide part.
         """
         if turns := turns_of(task):
-            assert wide is None
             encoded = [(turn, turn.encode(examples, vocabulary, length)) for turn in turns]
+            if wide is not None:
+                assert turns[0].mixed
+                Unit.share_out(encoded[0][1], wide)
             if taught is not None:
                 share_taught(encoded, len(examples), taught)
             return EncodedTurns(

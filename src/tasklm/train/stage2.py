@@ -4,8 +4,8 @@ there is one; the best epoch on dev is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
 from tasklm.models.task_model import TaskModel
 from tasklm.models.weights import save_weights
-from tasklm.run_folder import ON_TRAIN
+from tasklm.run_folder import DEV_OF, ON_TRAIN
 from tasklm.tasks.base import Task
-from tasklm.tasks.several import turn_of
+from tasklm.tasks.several import members_of, output_shares, turn_of
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.turn_streams import AnyStream
 from tasklm.train.stage1 import JointBatch, task_flops
@@ -31,8 +31,10 @@ class Judgement:
     """The evaluation of a model on dev."""
 
     score: float
-    share: float = 1.0  # of the network's output added to the wide part
+    # of the network's output added to the wide part: of each of several tasks, or of the one
+    shares: tuple[float, ...] = (1.0,)
     gains: bool = True  # whether its loss is significantly below that of the wide part alone
+    tasks: Mapping[str, float] = field(default_factory=dict)  # the score of each of several
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class FinetuneStage:
     score_every: int = 1  # epochs between two scores on dev
     best_score: float = float("-inf")
     best_step: int = 0
-    best_share: float = 1.0
+    best_shares: tuple[float, ...] = (1.0,)
 
     @property
     def module(self) -> nn.Module:
@@ -217,35 +219,37 @@ class FinetuneStage:
         return ""
 
     def after_step(self, step: int) -> dict[str, float]:
-        """The dev score at the end of some epochs, and that on some of train where it is wanted.
-
-        The best weights so far are kept on disk.
+        """The dev score at the end of some epochs, of several tasks also that of each, and that on
+        some of train where it is wanted. The best weights so far are kept on disk.
         """
         if step % self.interval:
             return {}
-        scores = {"dev": self.judge(step)}
+        scores = self.judge(step)
         if self.score_on_train is not None and self.machine.ranks.first:
             scores[ON_TRAIN] = self.score_on_train(self.model)
         return scores
 
-    def judge(self, step: int) -> float:
+    def judge(self, step: int) -> dict[str, float]:
         """The score on dev; the weights are saved if it is the best so far. If a model has a wide
         part, which is evaluated at step 0, its loss must be significantly lower than then: a higher
         score alone may be luck.
         """
-        ranks = self.machine.ranks
-        judgement = Judgement(
-            0.0, 0.0, False
-        )  # in the other processes: the sum is that of the first
+        ranks, tasks = self.machine.ranks, max(1, len(members_of(self.losses.task)))
+        # in the other processes: the sum is that of the first
+        judgement = Judgement(0.0, (0.0,), False)
         if ranks.first:
             judgement = self.evaluate(self.model)
-        numbers = torch.tensor(astuple(judgement), device=self.machine.device, dtype=torch.float64)
-        score, share, gains = ranks.sum(numbers).tolist()
+        shares = judgement.shares * (tasks // len(judgement.shares))
+        numbers = [judgement.score, float(judgement.gains), *shares]
+        on_device = torch.tensor(numbers, device=self.machine.device, dtype=torch.float64)
+        score, gains, *summed = ranks.sum(on_device).tolist()
         if score > self.best_score and (gains or not step):
-            self.best_score, self.best_step, self.best_share = score, step, share
+            self.best_score, self.best_step, self.best_shares = score, step, tuple(summed)
             if self.best_path is not None and ranks.first:
-                save_weights(self.best_path, self.model.shared(share))
-        return float(score)
+                of_outputs = output_shares(self.losses.task, summed)
+                save_weights(self.best_path, self.model.shared(of_outputs))
+        of_tasks = {f"{DEV_OF}{name}": own for name, own in judgement.tasks.items()}
+        return {"dev": float(score), **of_tasks}
 
     def position(self) -> dict[str, Any]:
         """The position in the data."""
@@ -265,11 +269,11 @@ class FinetuneStage:
         return {
             "best_score": self.best_score,
             "best_step": self.best_step,
-            "best_share": self.best_share,
+            "best_shares": list(self.best_shares),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restores the state of a checkpoint."""
         self.best_score = state["best_score"]
         self.best_step = state["best_step"]
-        self.best_share = state.get("best_share", 1.0)
+        self.best_shares = tuple(state["best_shares"])

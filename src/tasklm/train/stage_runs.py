@@ -21,6 +21,7 @@ from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.run_folder import CURVE, SUMMARY, Seed
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json, write_json, write_record
+from tasklm.tasks.several import members_of, turns_of
 from tasklm.tracking import Tracker
 from tasklm.train.checkpoints import Checkpoints
 from tasklm.train.context import TrainingContext
@@ -164,7 +165,7 @@ def run_stage2(
     average = _weight_average(stage.module, settings)
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, context, tracker)
-    if context.wide is not None and not checkpoints.there:
+    if context.wide is not None and not turns_of(context.task) and not checkpoints.there:
         stage.judge(0)  # the wide part alone
 
     def loop() -> Loop:
@@ -202,10 +203,18 @@ def _best_of(stage: FinetuneStage, plan: Stage2Plan, summary: dict[str, Any]) ->
     return {
         "dev": stage.best_score,
         "best_epoch": -(-stage.best_step // epoch),
-        "share": stage.best_share,
+        "share": _shares(stage),
         "metric": plan.metric,
         "epochs": -(-summary["steps"] // epoch),
     }
+
+
+def _shares(stage: FinetuneStage) -> float | dict[str, float]:
+    """The share of the network beside the wide part; of several tasks, by their names."""
+    names = [member.name for member in members_of(stage.losses.task)]
+    if not names:
+        return stage.best_shares[0]
+    return dict(zip(names, stage.best_shares, strict=True))
 
 
 def _weight_average(module: nn.Module, settings: Train | Finetune) -> WeightAverage | None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from tasklm.budget.costs import EncoderCost
 from tasklm.budget.memory import micro_batch_for, training_bytes
-from tasklm.budget.rules import stage2_batch
+from tasklm.budget.rules import epochs_for, stage2_batch
 from tasklm.encoders.shapes import SHALLOW
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES
@@ -22,7 +22,8 @@ from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.students.base import STUDENTS, Classroom
 from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
-from tasklm.tasks.several import turns_of
+from tasklm.tasks.heads.turns import head_with_wide
+from tasklm.tasks.several import member_scores, members_of, turns_of
 from tasklm.tokens.batches import PackedStream
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
@@ -156,6 +157,14 @@ def batch_of(settings: Finetune, context: TrainingContext) -> int:
     return context.task.together * examples
 
 
+def usual_epochs(settings: Finetune, context: TrainingContext) -> int:
+    """Passes over the examples where the recipe gives none; of several tasks, those that a task of
+    their mean size would have by itself.
+    """
+    batch = max(1, batch_of(settings, context) // context.task.together)
+    return epochs_for(len(context.train) // max(1, len(members_of(context.task))), batch)
+
+
 def finetune_stage(
     context: TrainingContext,
     settings: Finetune,
@@ -214,7 +223,7 @@ def _score_on_train(
 
     def scored(model: TaskModel) -> float:
         predictions = kept_of([model], context.task, chosen, context.machine)
-        return _score(predictions, chosen, context.task, metric)
+        return _judged(predictions, chosen, context.task, metric).score
 
     return scored
 
@@ -235,26 +244,34 @@ def _raw_text(
 
 
 def _judgement_of(model: TaskModel, context: TrainingContext, metric: str) -> Judgement:
-    """The score on dev, with thresholds tuned on it if the task has any, and the best share."""
+    """The score on dev, with thresholds tuned on it if the task has any, and the best shares."""
     task, dev = context.task, context.dev
     if model.wide_scale is None:
         predictions = kept_of([model], task, dev, context.machine)
-        return Judgement(_score(predictions, dev, task, metric))
+        return _judged(predictions, dev, task, metric)
     outputs = kept_of([model], task, dev, context.machine, keep=np.copy)
     mixed = best_share(task, dev, outputs, float(model.wide_scale.detach()))
-    return Judgement(_score(mixed.predictions, dev, task, metric), mixed.share, mixed.gains)
+    judgement = _judged(mixed.predictions, dev, task, metric)
+    return dataclasses.replace(judgement, shares=mixed.shares, gains=mixed.gains)
 
 
-def _score(predictions: Sequence[Any], of: EncodedExamples, task: Task, metric: str) -> float:
-    """The score of predictions, with thresholds tuned on these examples if the task has any."""
+def _judged(predictions: Sequence[Any], of: EncodedExamples, task: Task, metric: str) -> Judgement:
+    """The score of predictions, with thresholds tuned on these examples if the task has any, and
+    that of each of several tasks.
+    """
     tuned = task.tuned(of.examples, of.units, predictions)
     answers = tuned.answers(of.examples, of.units, predictions)
+    labels = [tuned.label_of(answer) for answer in answers]
     gold = [example.label for example in of.examples]
-    return score(tuned.metric(metric), gold, [tuned.label_of(answer) for answer in answers])
+    whole = score(tuned.metric(metric), gold, labels)
+    return Judgement(whole, tasks=member_scores(tuned, gold, labels))
 
 
 def silenced(head: nn.Module) -> nn.Module:
-    """A head whose outputs are 0 until it is trained."""
-    assert isinstance(head, OutHead)
-    head.silence()
+    """A head whose outputs are 0 until it is trained; of heads that take turns, the one that has a
+    wide part.
+    """
+    own = head_with_wide(head)
+    assert isinstance(own, OutHead)
+    own.silence()
     return head

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tasklm.run_folder import ON_TRAIN
+from tasklm.run_folder import DEV_OF, ON_TRAIN
 
 MOST_POINTS = 6000  # of all curves together
 FEWEST, MOST = 20, 240  # points of one line
@@ -137,9 +137,11 @@ def thinned(points: list[Point], most: int) -> list[Point]:
 def _charts(stages: dict[str, dict[str, list[Point]]]) -> list[dict[str, Any]]:
     """Losses, dev score, learning rate and speed of a stage; the last two of the latest seed."""
     names = set(chain.from_iterable(stages.values()))
-    losses = sorted(names - TITLES.keys() - NOT_DRAWN)
+    of_tasks = {name for name in names if name.startswith(DEV_OF)}
+    losses = sorted(names - TITLES.keys() - NOT_DRAWN - of_tasks)
     every, last = list(stages), list(stages)[-1:]
     wanted = [("loss", losses, every), (TITLES["dev"], ["dev"], every)]
+    wanted.append(("dev score of each task", sorted(of_tasks), last))
     wanted += [(title, [name], last) for name, title in TITLES.items() if name != "dev"]
     charts = []
     for title, own, of in wanted:

@@ -61,7 +61,11 @@ class WideParts:
     def laid_out(
         self, examples: Sequence[Example], outputs: Mapping[str, NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """The outputs of each task in its columns and at its examples, 0 elsewhere."""
+        """The outputs of each task in its columns and at its examples, 0 elsewhere.
+
+        Examples of tasks with heads of their own are passed by.
+        """
+        examples = [one for one in examples if one.task in self.columns]
         rows: list[NDArray[np.float32]] = [np.zeros((1, self.width), np.float32) for _ in examples]
         for name, own in outputs.items():
             places = [place for place, one in enumerate(examples) if one.task == name]

@@ -19,3 +19,10 @@ class TurnsHead(nn.Module):
 def head_of_turn(head: nn.Module, turn: int) -> Any:
     """The head that reads the batches of a turn; the only one where no tasks take turns."""
     return head.heads[turn] if isinstance(head, TurnsHead) else head
+
+
+def head_with_wide(head: nn.Module) -> Any:
+    """The head whose outputs a wide part is added to: of tasks that take turns, the one of those
+    that share a head, which has the first turn.
+    """
+    return head_of_turn(head, 0)
