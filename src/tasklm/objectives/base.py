@@ -191,4 +191,20 @@ class TwoHalves(Protocol):
         ...
 
 
+HELD_OUT_RATE = 0.15  # of the tokens of held-out text that are predicted
+
+
+@runtime_checkable
+class HeldOutObjective(Protocol):
+    """An objective whose loss on text that it never read tells recipes apart.
+
+    Objectives that judge or mend the samples of a generator have none: their losses depend on how
+    good that has become.
+    """
+
+    def held_out(self, batch: TokenBatch, seed: int) -> Corrupted:
+        """The batch with targets, the same for all settings where possible."""
+        ...
+
+
 OBJECTIVES: Registry[Any] = Registry("objective", "tasklm.objectives")

@@ -16,7 +16,7 @@ from torch.nn import functional
 from tasklm.budget.costs import EncoderCost
 from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
-from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
+from tasklm.objectives.base import HELD_OUT_RATE, OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.next_sentence import NextSentence
 from tasklm.objectives.parts.prediction import TokenPrediction
 from tasklm.recipe.model_sections import Train
@@ -33,6 +33,8 @@ class MaskedLanguageModel(TokenPrediction):
         self.masks = Masks(
             vocabulary, shape, settings.mask_rate, settings.hide, settings.whole_words
         )
+        # for whatever rate, replacement or words a model is trained with
+        self.held_out_masks = Masks(vocabulary, shape, HELD_OUT_RATE, "mask")
         self.next_sentence: NextSentence | None = None
         self.weights = {"lm": 1.0}
         if settings.next_sentence:
@@ -45,6 +47,10 @@ class MaskedLanguageModel(TokenPrediction):
             return self.masks.draw(batch, seed)
         paired, firsts, follows = self.next_sentence.paired(batch, seed)
         return replace(self.masks.draw(paired, seed), firsts=firsts, follows=follows)
+
+    def held_out(self, batch: TokenBatch, seed: int) -> Corrupted:
+        """The batch with 15 % of its tokens hidden, always by [MASK]."""
+        return self.held_out_masks.draw(batch, seed)
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
         """The number of picked tokens, and of pieces in two parts."""

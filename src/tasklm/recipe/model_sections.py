@@ -185,6 +185,13 @@ class Train(Moments):
         high=0.9,
     )
     mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
+    held_out: int | None = key(
+        None,
+        "selected passages that stage 1 never reads, to measure its loss on (mlm, permutation, "
+        "bilm); at most 2 % of them; auto: 500 if there are 10,000 or more, else none",
+        low=0,
+        later=True,
+    )
     hide: str = key(
         "bert",
         (

@@ -24,6 +24,7 @@ from tasklm.tasks.heads.turns import head_of_turn
 from tasklm.tasks.several import turn_of
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.turn_streams import AnyStream
+from tasklm.train.held_out import HELD_OUT, HeldOutText
 from tasklm.train.steps import Step, step_seed
 
 
@@ -116,6 +117,7 @@ class JointStage:
     cost: EncoderCost
     accumulate: int = 1
     graphs: bool = False  # whether launches are recorded and replayed
+    held_out: HeldOutText | None = None  # text that is never read, and measured now and then
 
     def __post_init__(self) -> None:
         if self.external is None:
@@ -208,9 +210,14 @@ class JointStage:
         message: str = self.objective.begin_second_half(self.module.encoder)
         return f"{message} (step {step})"
 
+    def is_scored(self, step: int, steps: int) -> bool:
+        """Whether the loss of held-out text is due."""
+        return self.held_out is not None and self.held_out.due(step, steps)
+
     def after_step(self, step: int) -> dict[str, float]:
-        """No scores: stage 1 runs to its end without using dev."""
-        return {}
+        """The loss of held-out text; stage 1 runs to its end without using dev."""
+        assert self.held_out is not None
+        return {HELD_OUT: round(self.held_out.measure(), 5)}
 
     def position(self) -> dict[str, Any]:
         """The positions in the data."""

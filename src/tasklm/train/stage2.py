@@ -207,10 +207,12 @@ class FinetuneStage:
         """Does nothing."""
         return ""
 
+    def is_scored(self, step: int, steps: int) -> bool:
+        """Whether an epoch ends."""
+        return step % self.epoch == 0
+
     def after_step(self, step: int) -> dict[str, float]:
-        """The dev score at the end of an epoch; the best weights so far are kept on disk."""
-        if step % self.epoch:
-            return {}
+        """The dev score; the best weights so far are kept on disk."""
         return {"dev": self.judge(step)}
 
     def judge(self, step: int) -> float:
