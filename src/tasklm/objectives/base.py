@@ -135,9 +135,13 @@ class Masks:
             special, rate, vocabulary.mask, len(vocabulary), hide=hide, continues=continues
         )
 
-    def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
-        """The batch with fresh masks, and with a random number for each place if `draws`."""
-        ids, picked, answers = mask_rows(batch.ids.numpy(), self.rule, seed)
+    def draw(
+        self, batch: TokenBatch, seed: int, draws: bool = False, rate: float | None = None
+    ) -> Corrupted:
+        """The batch with fresh masks, and with a random number for each place if `draws`; at a
+        `rate` lower than the rule's, as many places.
+        """
+        ids, picked, answers = mask_rows(batch.ids.numpy(), self.rule, seed, rate=rate)
         numbers = None
         if draws:
             numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed))
@@ -188,6 +192,15 @@ class TwoHalves(Protocol):
 
     def begin_second_half(self, encoder: Any) -> str:
         """Switches to the second half with the encoder's weights; returns a message."""
+        ...
+
+
+@runtime_checkable
+class AnnealedObjective(Protocol):
+    """An objective whose targets change in the course of the training."""
+
+    def corrupt_at(self, batch: TokenBatch, seed: int, progress: float) -> Corrupted:
+        """The batch with fresh targets, after `progress` (0 to 1) of the training."""
         ...
 
 

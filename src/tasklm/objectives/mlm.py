@@ -30,9 +30,9 @@ class MaskedLanguageModel(TokenPrediction):
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape)
-        self.masks = Masks(
-            vocabulary, shape, settings.mask_rate, settings.hide, settings.whole_words
-        )
+        # of the first step and the last
+        self.rates = settings.mask_rate, settings.mask_rate_last or settings.mask_rate
+        self.masks = Masks(vocabulary, shape, max(self.rates), settings.hide, settings.whole_words)
         # for whatever rate, replacement or words a model is trained with
         self.held_out_masks = Masks(vocabulary, shape, HELD_OUT_RATE, "mask")
         self.next_sentence: NextSentence | None = None
@@ -43,10 +43,16 @@ class MaskedLanguageModel(TokenPrediction):
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
         """The batch with fresh masks, one at least in each row, and none on special tokens."""
+        return self.corrupt_at(batch, seed, 0.0)
+
+    def corrupt_at(self, batch: TokenBatch, seed: int, progress: float) -> Corrupted:
+        """The same at a later rate of masks; the number of places stays."""
+        first, last = self.rates
+        rate = first + (last - first) * progress
         if self.next_sentence is None or batch.places is not None:
-            return self.masks.draw(batch, seed)
+            return self.masks.draw(batch, seed, rate=rate)
         paired, firsts, follows = self.next_sentence.paired(batch, seed)
-        return replace(self.masks.draw(paired, seed), firsts=firsts, follows=follows)
+        return replace(self.masks.draw(paired, seed, rate=rate), firsts=firsts, follows=follows)
 
     def held_out(self, batch: TokenBatch, seed: int) -> Corrupted:
         """The batch with 15 % of its tokens hidden, always by [MASK]."""
@@ -82,7 +88,7 @@ class MaskedLanguageModel(TokenPrediction):
         cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step."""
-        targets = round(settings.mask_rate * tokens)
+        targets = round(max(settings.mask_rate, settings.mask_rate_last or 0.0) * tokens)
         return training_bytes(
             cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **mode
         )

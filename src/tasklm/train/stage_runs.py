@@ -78,7 +78,10 @@ def run_stage1(
     with tracker.progress(f"preparing {title}"):
         stage = _begun(context, settings, plan, checkpoints, tracker)
     peak = settings.learning_rate or stage1_rate(context.shape.width, settings.optimiser)
-    rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
+    cautious = settings.decay_cautious
+    rule = Rule(
+        settings.optimiser, peak, settings.weight_decay, moments=settings, cautious=cautious
+    )
     loop_settings = Settings(
         clip=settings.clip,
         seed=settings.seed,
@@ -126,6 +129,7 @@ def _begun(
     """Stage 1 with its first weights, unless all of them come from the last checkpoint."""
     ranks = context.machine.ranks
     stage = joint_stage(context, settings, plan.rho1, plan.batch)
+    stage.planned = plan.steps
     stage.held_out = held_out_text(context, stage, plan.steps, plan.batch)
     if ranks.of_first(int(not checkpoints.there)):
         tracker.detail(begin(stage.module, context, settings))

@@ -16,8 +16,9 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.budget.memory import micro_batch_for, training_bytes
 from tasklm.budget.rules import stage2_batch
 from tasklm.encoders.shapes import SHALLOW
+from tasklm.errors import RecipeError
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
-from tasklm.objectives.base import OBJECTIVES
+from tasklm.objectives.base import OBJECTIVES, AnnealedObjective
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.students.base import STUDENTS, Classroom
 from tasklm.tasks.base import score
@@ -53,6 +54,9 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     objective = OBJECTIVES.get(settings.objective)(
         context.encoder, shape, context.vocabulary, settings
     )
+    if settings.mask_rate_last is not None and not isinstance(objective, AnnealedObjective):
+        problem = f"the rate of masks of {settings.objective} stays"
+        raise RecipeError([f"train.mask_rate_last: {problem}; choose train.objective = mlm"])
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, context.task).to(context.machine.device)
     external = None
