@@ -20,6 +20,7 @@ from tasklm.encoders.kernels import token_losses as losses
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.packing import TILE, tile_starts
 from tasklm.train.optim import adamw_kernel as adamw
+from tasklm.train.optim.adamw import FusedAdamW
 
 NOTHING = float("nan")  # what no program wrote must not pass for a result
 
@@ -151,14 +152,16 @@ def losses_error(states: int, types: int) -> float:
     return max(map(float, errors))
 
 
-def adamw_error(skipped: bool, divisor: float) -> float:
-    """The largest difference of weights and state from torch's AdamW after three steps; a step
-    called off changes nothing.
+def adamw_error(skipped: bool, divisor: float, cautious: bool = False) -> float:
+    """The largest difference of weights and state from torch's AdamW after three steps, or with
+    `cautious` from ours by torch; a step called off changes nothing.
     """
     torch.manual_seed(0)
     drawn = [torch.randn(size) for size in ((3, 5), (adamw.CHUNK * 2,), (1,), (adamw.CHUNK + 7,))]
     exact = [torch.nn.Parameter(weight.clone()) for weight in drawn]
     peer = torch.optim.AdamW(exact, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1)
+    if cautious:
+        peer = FusedAdamW([{"params": exact, "weight_decay": 0.1, "cautious": True}], 0.01)
     weights, means, squares = ([torch.zeros_like(weight) for weight in drawn] for _ in range(3))
     steps = [torch.zeros(()) for _ in drawn]
     torch._foreach_copy_(weights, drawn)
@@ -177,7 +180,7 @@ def adamw_error(skipped: bool, divisor: float) -> float:
         assert table.finds(tensors) and not adamw.Table(tensors).finds(
             dataclasses.replace(tensors, weights=gradients)
         )
-        settings = adamw.Hyperparameters(0.01, 0.1, (0.9, 0.98), 1e-6)
+        settings = adamw.Hyperparameters(0.01, 0.1, (0.9, 0.98), 1e-6, cautious)
         adamw.move(table, torch.tensor(float(skipped)), torch.tensor(divisor), settings)
     pairs = list(zip(weights, exact, strict=True))
     if skipped:
@@ -242,4 +245,5 @@ if __name__ == "__main__":
         print("losses", losses_error(states, types))
     for skipped, divisor in ((False, 1.0), (False, 3.0), (True, 1.0)):
         print("adamw", adamw_error(skipped, divisor))
+    print("adamw", adamw_error(False, 2.0, cautious=True))
     print("stages", len(wrong_stages()))

@@ -17,12 +17,14 @@ from tasklm.models.weights import load_weights
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.toml import load
 from tasklm.tracking import SILENT
+from tasklm.train.held_out import HELD_OUT
 from tests.end_to_end.conftest import options
 from tests.end_to_end.forking import Commands
 
 
 def quick(files: Path, **changes: str) -> dict[str, str]:
-    return options(files, train__steps="12", finetune__seeds="1", finetune__epochs="2", **changes)
+    few = {"train__steps": "12", "finetune__seeds": "1", "finetune__epochs": "2"}
+    return options(files, **few, train__held_out="4", **changes)
 
 
 def arguments(files: Path, out: Path, **changes: str) -> list[str]:
@@ -109,6 +111,7 @@ def test_two_processes_train_what_one_trains(files: Path, alone: Path, tmp_path:
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "manifest.json").read_text())["processes"] == 2
     same_training(alone, folder)
+    assert [name for _, names in losses(folder / "stage1") for name in names].count(HELD_OUT) == 12
     assert (
         done.stdout.count("report:") == 1 and (folder / "report.html").exists()
     )  # one of them speaks and writes

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from tasklm.cli.app import app
+from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Scores
 from tasklm.influence.attribution import PassageAttribution
 from tasklm.models.language_model import read_description
@@ -32,7 +33,9 @@ from tasklm.storage.files import digest
 from tasklm.tasks.classify import Classify
 from tasklm.tracking import SILENT
 from tasklm.train import stage_runs
+from tasklm.train.held_out import HELD_OUT
 from tasklm.train.start import starting_weights, title_of
+from tasklm.watch.charts import History, charts_of
 from tests.end_to_end.conftest import options
 
 SMALL = {
@@ -66,12 +69,52 @@ def done(files: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, S
     """
     folder = tmp_path_factory.mktemp("trainings") / "run"
     scores = fit(
-        recipe_of(files, train__seeds="2", evaluate__compare="random", evaluate__ensemble="true"),
+        recipe_of(
+            files,
+            train__seeds="2",
+            train__held_out="4",
+            evaluate__compare="random",
+            evaluate__ensemble="true",
+        ),
         folder,
         SILENT,
     )
     assert scores is not None
     return folder, scores
+
+
+def test_the_loss_of_held_out_text_is_in_curves_scores_and_the_report(
+    done: tuple[Path, Scores],
+) -> None:
+    folder, scores = done
+    losses = []
+    for name in ("stage1", "stage1-2"):
+        measured = [point for point in read(folder / name / "curve.json") if HELD_OUT in point]
+        summary = read(folder / name / "summary.json")["held_out"]
+        assert len(measured) == 20 and summary["passages"] == 4
+        assert summary["loss"] == pytest.approx(measured[-1][HELD_OUT], abs=1e-5)
+        losses.append(summary["loss"])
+    assert losses[0] != losses[1]
+    assert scores.data["held_out_text"]["loss"] == pytest.approx(sum(losses) / 2)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "held-out text · seed 2" in page and "held out text loss" in page
+    history = History(folder / "events.jsonl")
+    history.read()
+    (losses_of_stage1,) = [
+        chart
+        for group in charts_of({"": history})
+        if group["title"] == "stage 1"
+        for chart in group["charts"]
+        if chart["title"] == "loss"
+    ]
+    names = [line["name"] for line in losses_of_stage1["lines"]]
+    assert HELD_OUT in names and f"{HELD_OUT}, training 2" in names
+
+
+def test_an_objective_without_such_a_loss_says_so(files: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(files, train__held_out="4", train__objective="electra")
+    with pytest.raises(RecipeError, match=r"train\.held_out = 4: the loss of electra depends"):
+        fit(recipe, tmp_path / "run", SILENT)
 
 
 def test_each_training_has_its_folders_its_seed_and_as_many_steps(
@@ -229,7 +272,7 @@ def test_the_keys_are_those_of_runs_before_there_were_several_trainings(
     any key.
     """
     folder, _ = done
-    recipe = recipe_of(files, train__seeds="2")
+    recipe = recipe_of(files, train__seeds="2", train__held_out="4")
     train = {name: value for name, value in values_for_key(recipe.train).items() if name != "seeds"}
     made_of = [values_for_key(recipe.model), train, dataclasses.asdict(recipe.budget)]
     tokens = read(folder / "tokens" / "artefact.json")["key"]

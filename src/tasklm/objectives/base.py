@@ -135,9 +135,13 @@ class Masks:
             special, rate, vocabulary.mask, len(vocabulary), hide=hide, continues=continues
         )
 
-    def draw(self, batch: TokenBatch, seed: int, draws: bool = False) -> Corrupted:
-        """The batch with fresh masks, and with a random number for each place if `draws`."""
-        ids, picked, answers = mask_rows(batch.ids.numpy(), self.rule, seed)
+    def draw(
+        self, batch: TokenBatch, seed: int, draws: bool = False, rate: float | None = None
+    ) -> Corrupted:
+        """The batch with fresh masks, and with a random number for each place if `draws`; at a
+        `rate` lower than the rule's, as many places.
+        """
+        ids, picked, answers = mask_rows(batch.ids.numpy(), self.rule, seed, rate=rate)
         numbers = None
         if draws:
             numbers = torch.from_numpy(uniform_rows(picked.shape[0], picked.shape[1], seed))
@@ -188,6 +192,31 @@ class TwoHalves(Protocol):
 
     def begin_second_half(self, encoder: Any) -> str:
         """Switches to the second half with the encoder's weights; returns a message."""
+        ...
+
+
+@runtime_checkable
+class AnnealedObjective(Protocol):
+    """An objective whose targets change in the course of the training."""
+
+    def corrupt_at(self, batch: TokenBatch, seed: int, progress: float) -> Corrupted:
+        """The batch with fresh targets, after `progress` (0 to 1) of the training."""
+        ...
+
+
+HELD_OUT_RATE = 0.15  # of the tokens of held-out text that are predicted
+
+
+@runtime_checkable
+class HeldOutObjective(Protocol):
+    """An objective whose loss on text that it never read tells recipes apart.
+
+    Objectives that judge or mend the samples of a generator have none: their losses depend on how
+    good that has become.
+    """
+
+    def held_out(self, batch: TokenBatch, seed: int) -> Corrupted:
+        """The batch with targets, the same for all settings where possible."""
         ...
 
 

@@ -61,6 +61,10 @@ class BiLanguageModel(TokenPrediction):
         columns = torch.arange(ids.shape[1]).expand_as(ids).contiguous()
         return Neighbours(replace(batch, targets=None), columns, after, before=before)
 
+    def held_out(self, batch: TokenBatch, seed: int) -> Neighbours:
+        """The same as in training: all neighbours are targets."""
+        return self.corrupt(batch, seed)
+
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
         """The number of tokens with one after them, and with one before them."""
         assert isinstance(corrupted, Neighbours)

@@ -16,7 +16,7 @@ from torch.nn import functional
 from tasklm.budget.costs import EncoderCost
 from tasklm.budget.memory import MemoryCost, training_bytes
 from tasklm.encoders.base import Encoder, Shape
-from tasklm.objectives.base import OBJECTIVES, Corrupted, Masks
+from tasklm.objectives.base import HELD_OUT_RATE, OBJECTIVES, Corrupted, Masks
 from tasklm.objectives.next_sentence import NextSentence
 from tasklm.objectives.parts.prediction import TokenPrediction
 from tasklm.recipe.model_sections import Train
@@ -30,9 +30,11 @@ class MaskedLanguageModel(TokenPrediction):
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         super().__init__(encoder, shape)
-        self.masks = Masks(
-            vocabulary, shape, settings.mask_rate, settings.hide, settings.whole_words
-        )
+        # of the first step and the last
+        self.rates = settings.mask_rate, settings.mask_rate_last or settings.mask_rate
+        self.masks = Masks(vocabulary, shape, max(self.rates), settings.hide, settings.whole_words)
+        # for whatever rate, replacement or words a model is trained with
+        self.held_out_masks = Masks(vocabulary, shape, HELD_OUT_RATE, "mask")
         self.next_sentence: NextSentence | None = None
         self.weights = {"lm": 1.0}
         if settings.next_sentence:
@@ -41,10 +43,20 @@ class MaskedLanguageModel(TokenPrediction):
 
     def corrupt(self, batch: TokenBatch, seed: int) -> Corrupted:
         """The batch with fresh masks, one at least in each row, and none on special tokens."""
+        return self.corrupt_at(batch, seed, 0.0)
+
+    def corrupt_at(self, batch: TokenBatch, seed: int, progress: float) -> Corrupted:
+        """The same at a later rate of masks; the number of places stays."""
+        first, last = self.rates
+        rate = first + (last - first) * progress
         if self.next_sentence is None or batch.places is not None:
-            return self.masks.draw(batch, seed)
+            return self.masks.draw(batch, seed, rate=rate)
         paired, firsts, follows = self.next_sentence.paired(batch, seed)
-        return replace(self.masks.draw(paired, seed), firsts=firsts, follows=follows)
+        return replace(self.masks.draw(paired, seed, rate=rate), firsts=firsts, follows=follows)
+
+    def held_out(self, batch: TokenBatch, seed: int) -> Corrupted:
+        """The batch with 15 % of its tokens hidden, always by [MASK]."""
+        return self.held_out_masks.draw(batch, seed)
 
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
         """The number of picked tokens, and of pieces in two parts."""
@@ -76,7 +88,7 @@ class MaskedLanguageModel(TokenPrediction):
         cost: EncoderCost, settings: Train, tokens: int, length: int, **mode: bool
     ) -> MemoryCost:
         """The memory of a training step."""
-        targets = round(settings.mask_rate * tokens)
+        targets = round(max(settings.mask_rate, settings.mask_rate_last or 0.0) * tokens)
         return training_bytes(
             cost, tokens, targets, length, wanted=targets, optimiser=settings.optimiser, **mode
         )

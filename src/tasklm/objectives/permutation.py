@@ -90,6 +90,10 @@ class PermutationLanguageModel(TokenPrediction):
         order, picked, answers = map(torch.from_numpy, arrays)
         return Permuted(replace(batch, targets=None), picked, answers, order=order)
 
+    def held_out(self, batch: TokenBatch, seed: int) -> Permuted:
+        """The batch with an order, of whose end as many tokens are predicted as in training."""
+        return self.corrupt(batch, seed)
+
     def targets(self, corrupted: Corrupted) -> dict[str, int]:
         """The number of predicted tokens."""
         return {"lm": corrupted.targets()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,18 @@ def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
     return {
         what: first / len(stage1) + second / len(stage2) for what, (first, second) in whole.items()
     }
+
+
+def held_out_text(seeds: Sequence[Seed]) -> dict[str, Any]:
+    """The loss of selected text that stage 1 never read, the mean of all trainings, and what it is
+    of; nothing if none was held out.
+    """
+    summaries = [read_json(folder / SUMMARY) for folder in sorted({one.training for one in seeds})]
+    measured = [summary["held_out"] for summary in summaries if "held_out" in summary]
+    if not measured:
+        return {}
+    losses = [one["loss"] for one in measured]
+    return {"held_out_text": {**measured[0], "loss": sum(losses) / len(losses)}}
 
 
 def training_seconds(trained: Trained, models: int = 1) -> float:

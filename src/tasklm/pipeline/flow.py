@@ -228,6 +228,7 @@ def _scores(ours: Trained) -> Scores:
     if corpus is not None:
         data["corpus"] = corpus.store.counts
         data["contaminated"] = int(corpus.contamination.banned.sum())
+    data.update(evaluation.held_out_text(ours.seeds))
     scores = Scores(
         task.metric,
         task.task.labels,

@@ -16,6 +16,7 @@ from tasklm.console.progress import Bar
 from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import encoded_with
+from tasklm.objectives.base import OBJECTIVES, HeldOutObjective
 from tasklm.pipeline.context import (
     Run,
     TaskData,
@@ -41,6 +42,7 @@ from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, file_digest, read_json, write_record
 from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.held_out import held_out_count, held_out_passages
 from tasklm.tokens.shards import Shards, write_shards
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary, vocabulary_size
 from tasklm.train.context import TrainingContext
@@ -138,7 +140,23 @@ def training_context(
         text.key,
         encoded_raw_text(run, task, tokens, raw),
         raw.key,
+        _held_out(recipe, tokens),
     )
+
+
+def _held_out(recipe: Recipe, tokens: Tokenised) -> np.ndarray | Sequence[int]:
+    """The passages of the selected text that stage 1 never reads."""
+    settings = recipe.train
+    if tokens.external is None or not recipe.uses_corpus:
+        return ()
+    if not issubclass(OBJECTIVES.get(settings.objective), HeldOutObjective):
+        if settings.held_out:
+            problem = f"the loss of {settings.objective} depends on what replaces its tokens"
+            way = "choose train.objective = mlm, permutation or bilm, or leave it out"
+            raise RecipeError([f"train.held_out = {settings.held_out}: {problem}; {way}"])
+        return ()
+    count = held_out_count(settings.held_out, len(tokens.external))
+    return held_out_passages(tokens.external, count) if count else ()
 
 
 def _with_text(

@@ -62,7 +62,10 @@ def plan_text(recipe: Recipe, plan: Plan, selects: bool) -> str:
 def stage1_text(summary: dict[str, Any]) -> str:
     """The result of stage 1, from its summary."""
     steps, tokens = plural(summary["steps"], "step"), counted(summary["tokens"])
-    return f"{steps}, {tokens} tokens read, in {duration(summary['seconds'])}"
+    measured = ""
+    if "held_out" in summary:
+        measured = f"; loss {summary['held_out']['loss']:.3f} on held-out text"
+    return f"{steps}, {tokens} tokens read, in {duration(summary['seconds'])}{measured}"
 
 
 def stage2_text(summaries: Sequence[dict[str, Any]], metric: str) -> str:

@@ -177,6 +177,11 @@ class Train(Moments):
         high=1.0,
     )
     weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
+    decay_cautious: bool = key(
+        False,
+        "adamw, muon: weights decay only where the step also moves them towards 0",
+        later=True,
+    )
     clip: float = key(1.0, "largest gradient norm; 0: no clipping", low=0.0)
     dropout: float = key(
         0.0,
@@ -185,6 +190,21 @@ class Train(Moments):
         high=0.9,
     )
     mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
+    mask_rate_last: float | None = key(
+        None,
+        "mlm: that share at the last step, towards which mask_rate goes in a straight line; auto: "
+        "the same at all steps",
+        low=0.01,
+        high=0.9,
+        later=True,
+    )
+    held_out: int | None = key(
+        None,
+        "selected passages that stage 1 never reads, to measure its loss on (mlm, permutation, "
+        "bilm); at most 2 % of them; auto: 500 if there are 10,000 or more, else none",
+        low=0,
+        later=True,
+    )
     hide: str = key(
         "bert",
         (

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasklm.errors import RunError
 from tasklm.tokens.packing import TILE, Plan, fill_rows, plan_rows, tile_starts
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
@@ -158,27 +159,55 @@ def padded_rows(
     )
 
 
+def packed_rows(
+    shards: Shards, passages: np.ndarray, vocabulary: Vocabulary, length: int, most: int
+) -> TokenBatch:
+    """The first rows, at most `most`, of some passages packed in their order."""
+    plan = plan_rows(shards.offsets, passages, length)
+    rows = np.arange(min(most, len(plan)))
+    cls, sep, pad = vocabulary.cls, vocabulary.sep, vocabulary.pad
+    arrays = fill_rows(plan, rows, shards.tokens, length, cls, sep, pad)
+    ids, pieces, positions = map(torch.from_numpy, arrays)
+    return TokenBatch(ids, pieces, positions)
+
+
 class PackedStream:
     """Endless batches of packed passages, in a new order every epoch."""
 
     def __init__(
-        self, shards: Shards, vocabulary: Vocabulary, length: int, batch: int, seed: int
+        self,
+        shards: Shards,
+        vocabulary: Vocabulary,
+        length: int,
+        batch: int,
+        seed: int,
+        left_out: Sequence[int] | np.ndarray = (),
     ) -> None:
         self.shards = shards
         self.vocabulary = vocabulary
         self.length = length
         self.batch = batch
         self.seed = seed
+        self._left_out = len(left_out)  # passages that are never read …
+        self._read: np.ndarray | None = None  # … and the others, where there are any of those
+        if len(left_out):
+            self._read = np.delete(np.arange(len(shards)), left_out)
         self.epoch, self.window, self.row = 0, 0, 0
         self._plan: Plan | None = None
         self._rows = np.zeros(0, np.int64)
 
     def state(self) -> dict[str, Any]:
         """The position of the next batch."""
-        return {"epoch": self.epoch, "window": self.window, "row": self.row}
+        position = {"epoch": self.epoch, "window": self.window, "row": self.row}
+        return {**position, "left_out": self._left_out} if self._left_out else position
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes to a position returned by `state`."""
+        if state.get("left_out", 0) != self._left_out:
+            raise RunError(
+                f"this training began with {state.get('left_out', 0)} passages held out, not "
+                f"{self._left_out}. Delete its folder, which ends in .partial, to begin it anew."
+            )
         self.epoch, self.window, self.row = state["epoch"], state["window"], state["row"]
         self._plan = None
 
@@ -204,12 +233,14 @@ class PackedStream:
 
     def _next_window(self) -> None:
         self.window, self.row, self._plan = self.window + 1, 0, None
-        if self.window * WINDOW >= len(self.shards):
+        if self.window * WINDOW >= len(self.shards) - self._left_out:
             self.epoch, self.window = self.epoch + 1, 0
 
     def _current_plan(self) -> Plan:
         if self._plan is None:
-            order = shuffled(len(self.shards), self.seed, self.epoch)
+            order = shuffled(len(self.shards) - self._left_out, self.seed, self.epoch)
+            if self._read is not None:
+                order = self._read[order]
             passages = order[self.window * WINDOW : (self.window + 1) * WINDOW]
             self._plan = plan_rows(self.shards.offsets, passages, self.length)
             self._rows = shuffled(len(self._plan), self.seed, self.epoch, self.window)

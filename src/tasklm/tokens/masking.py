@@ -34,14 +34,15 @@ class MaskRule:
 
 
 def mask_rows(
-    ids: np.ndarray, rule: MaskRule, seed: int, first: int = 0
+    ids: np.ndarray, rule: MaskRule, seed: int, first: int = 0, rate: float | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ids with some of each row's tokens hidden, the columns picked, and the answers there.
 
     `picked` and `answers` are (rows, places): columns in ascending order and the tokens that stood
     there; a row of fewer targets ends in column 0 with the answer NONE. One token of a row at least
     is picked. A row's draws depend only on the seed and its number (`first` is the number of the
-    first), never on the other rows, except for "unigram".
+    first), never on the other rows, except for "unigram". `rate`: instead of the rule's, which it
+    may not exceed: that one decides the number of places.
     """
     places = max(1, round(rule.rate * ids.shape[1]))
     changed = ids.copy()
@@ -52,7 +53,7 @@ def mask_rows(
     _mask(
         ids,
         rule.special,
-        rule.rate,
+        rule.rate if rate is None else rate,
         rule.mask,
         rule.types,
         np.uint64(seed % 2**64),

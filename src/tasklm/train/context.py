@@ -6,6 +6,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
 from tasklm.models.task_model import encoded_with
@@ -15,6 +17,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
+from tasklm.train.init.counts import sampled
 from tasklm.train.init.first_weights import Counted, count
 from tasklm.train.stage2 import TaskLosses
 
@@ -40,6 +43,7 @@ class TrainingContext:
     lessons_key: str = ""
     raw: EncodedExamples | None = None  # text without labels, of stage 2
     raw_key: str = ""
+    held_out: np.ndarray | Sequence[int] = ()  # passages of `external` that stage 1 never reads
     # what the last seed of stage 2 compiled, for the next
     losses: TaskLosses | None = field(default=None, init=False)
 
@@ -60,4 +64,7 @@ class TrainingContext:
     @functools.cached_property
     def counted(self) -> Counted:
         """The statistics of the text's tokens; counted once."""
-        return count(self.train, self.external, self.vocabulary.specials, self.shape)
+        text = self.external
+        if text is not None:
+            text = sampled(text, left_out=self.held_out)
+        return count(self.train, text, self.vocabulary.specials, self.shape)

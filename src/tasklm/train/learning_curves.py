@@ -10,6 +10,7 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
 from tasklm.storage.files import read_json, write_json
+from tasklm.train.held_out import HELD_OUT
 from tasklm.train.steps import Record
 
 POINTS = 200  # points of a learning curve
@@ -94,7 +95,8 @@ class Headline:
             self._dev = point["dev"] if self._dev is None else max(point["dev"], self._dev)
         if self._dev is not None:
             return f"best dev {100 * self._dev:.1f}"
-        losses = {name: value for name, value in point.items() if name not in ("step", "rate")}
+        others = ("step", "rate", HELD_OUT)
+        losses = {name: value for name, value in point.items() if name not in others}
         on_text = [
             value
             for name, value in losses.items()

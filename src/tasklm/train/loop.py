@@ -177,6 +177,8 @@ class Loop:
         )
 
     def _scores(self) -> dict[str, float]:
+        if not self.stage.is_scored(self.at.step, self.schedule.steps):
+            return {}
         if self.average is None:
             return self.stage.after_step(self.at.step)
         with self.average.applied():

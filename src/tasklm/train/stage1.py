@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
 from tasklm.models.task_model import task_outputs
-from tasklm.objectives.base import Corrupted, TwoHalves
+from tasklm.objectives.base import AnnealedObjective, Corrupted, TwoHalves
 from tasklm.tasks.base import Task
 from tasklm.tasks.heads.turns import head_of_turn
 from tasklm.tasks.several import turn_of
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.turn_streams import AnyStream
+from tasklm.train.held_out import HELD_OUT, HeldOutText
 from tasklm.train.steps import Step, step_seed
 
 
@@ -116,20 +117,24 @@ class JointStage:
     cost: EncoderCost
     accumulate: int = 1
     graphs: bool = False  # whether launches are recorded and replayed
+    # the steps over which targets change, for an objective that does so; None: they stay half-way
+    planned: int | None = None
+    held_out: HeldOutText | None = None  # text that is never read, and measured now and then
 
     def __post_init__(self) -> None:
         if self.external is None:
             self.rho1 = 0
         self.objective: Any = self.module.objective
         self.halves = isinstance(self.objective, TwoHalves)
+        self.anneals = isinstance(self.objective, AnnealedObjective)
         self.switched: int | None = None  # steps done when the second half began
 
     def prepare(self, step: int) -> Step:
         """The work of a step: internal on every (ρ1 + 1)-th step, external on the others."""
         seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
-            return self._internal(self.internal.next_groups(), seed)
-        text = self.objective.corrupt(self.external.next(), seed)
+            return self._internal(self.internal.next_groups(), step, seed)
+        text = self._corrupt(self.external.next(), step, seed)
         batch = JointBatch(text, None, self.machine.counts_pieces(text.batch))
         return Step(
             batch=batch,
@@ -141,10 +146,23 @@ class JointStage:
             position=self.position(),
         )
 
-    def _internal(self, groups: np.ndarray, seed: int) -> Step:
+    def _corrupt(self, batch: TokenBatch, step: int, seed: int) -> Corrupted:
+        """The batch with the targets of a step. How far training is follows from the steps first
+        planned, which all processes know: they prepare ahead, each at its own pace.
+        """
+        if not self.anneals:
+            plain: Corrupted = self.objective.corrupt(batch, seed)
+            return plain
+        progress = 0.5
+        if self.planned is not None:
+            progress = min(1.0, step / max(1, self.planned - 1))
+        text: Corrupted = self.objective.corrupt_at(batch, seed, progress)
+        return text
+
+    def _internal(self, groups: np.ndarray, step: int, seed: int) -> Step:
         task = self.internal.task_batch(groups)
         assert task.targets is not None
-        step = Step(
+        work = Step(
             batch=JointBatch(None, task, self.machine.counts_pieces(task)),
             compute=self._compute_internal,
             targets={"task": turn_of(self.module.task, task.turn).count(task.targets)},
@@ -154,9 +172,9 @@ class JointStage:
             position=self.position(),
         )
         if self.rho2:
-            text = self.objective.corrupt(self.internal.text_batch(groups, seed), seed)
-            self._add_text(step, task, text)
-        return step
+            text = self._corrupt(self.internal.text_batch(groups, seed), step, seed)
+            self._add_text(work, task, text)
+        return work
 
     def _add_text(self, step: Step, task: TokenBatch, text: Corrupted) -> None:
         """Adds the objective's losses on the examples of an internal step."""
@@ -208,9 +226,14 @@ class JointStage:
         message: str = self.objective.begin_second_half(self.module.encoder)
         return f"{message} (step {step})"
 
+    def is_scored(self, step: int, steps: int) -> bool:
+        """Whether the loss of held-out text is due."""
+        return self.held_out is not None and self.held_out.due(step, steps)
+
     def after_step(self, step: int) -> dict[str, float]:
-        """No scores: stage 1 runs to its end without using dev."""
-        return {}
+        """The loss of held-out text; stage 1 runs to its end without using dev."""
+        assert self.held_out is not None
+        return {HELD_OUT: round(self.held_out.measure(), 5)}
 
     def position(self) -> dict[str, Any]:
         """The positions in the data."""

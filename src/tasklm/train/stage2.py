@@ -218,12 +218,14 @@ class FinetuneStage:
         """Does nothing."""
         return ""
 
+    def is_scored(self, step: int, steps: int) -> bool:
+        """Whether an epoch ends after which dev is scored."""
+        return step % self.interval == 0
+
     def after_step(self, step: int) -> dict[str, float]:
-        """The dev score at the end of some epochs, of several tasks also that of each, and that on
-        some of train where it is wanted. The best weights so far are kept on disk.
+        """The dev score, of several tasks also that of each, and that on some of train where it is
+        wanted. The best weights so far are kept on disk.
         """
-        if step % self.interval:
-            return {}
         scores = self.judge(step)
         if self.score_on_train is not None and self.machine.ranks.first:
             scores[ON_TRAIN] = self.score_on_train(self.model)

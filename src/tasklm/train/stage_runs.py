@@ -33,7 +33,7 @@ from tasklm.train.optim.schedules import Schedule
 from tasklm.train.showing import shown_rows
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage2 import FinetuneStage
-from tasklm.train.stages import batch_of, begin, finetune_stage, joint_stage
+from tasklm.train.stages import batch_of, begin, finetune_stage, held_out_text, joint_stage
 from tasklm.train.steps import Record, step_seed
 from tasklm.train.timing import matmul_ceiling
 
@@ -79,7 +79,10 @@ def run_stage1(
     with tracker.progress(f"preparing {title}"):
         stage = _begun(context, settings, plan, checkpoints, tracker)
     peak = settings.learning_rate or stage1_rate(context.shape.width, settings.optimiser)
-    rule = Rule(settings.optimiser, peak, settings.weight_decay, moments=settings)
+    cautious = settings.decay_cautious
+    rule = Rule(
+        settings.optimiser, peak, settings.weight_decay, moments=settings, cautious=cautious
+    )
     loop_settings = Settings(
         clip=settings.clip,
         seed=settings.seed,
@@ -111,6 +114,8 @@ def run_stage1(
         folder, context.encoder, context.shape, context.vocabulary, settings, context.length
     )
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
+    if stage.held_out is not None and stage.held_out.loss is not None:
+        chosen["held_out"] = stage.held_out.summary()
     write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
 
@@ -125,6 +130,8 @@ def _begun(
     """Stage 1 with its first weights, unless all of them come from the last checkpoint."""
     ranks = context.machine.ranks
     stage = joint_stage(context, settings, plan.rho1, plan.batch)
+    stage.planned = plan.steps
+    stage.held_out = held_out_text(context, stage, plan.steps, plan.batch)
     if ranks.of_first(int(not checkpoints.there)):
         tracker.detail(begin(stage.module, context, settings))
         # decompositions may differ in signs from machine to machine

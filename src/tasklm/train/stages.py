@@ -16,20 +16,22 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.budget.memory import micro_batch_for, training_bytes
 from tasklm.budget.rules import epochs_for, stage2_batch
 from tasklm.encoders.shapes import SHALLOW
+from tasklm.errors import RecipeError
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
-from tasklm.objectives.base import OBJECTIVES
+from tasklm.objectives.base import OBJECTIVES, AnnealedObjective
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.students.base import STUDENTS, Classroom
 from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.heads.turns import head_with_wide
 from tasklm.tasks.several import member_scores, members_of, turns_of
-from tasklm.tokens.batches import PackedStream
+from tasklm.tokens.batches import PackedStream, packed_rows
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.tokens.task_draws import TaskDraws, weight_of
 from tasklm.tokens.turn_streams import AnyStream, TurnStream
 from tasklm.train.context import TrainingContext
+from tasklm.train.held_out import SEED, HeldOutText, batches_of, rows_measured
 from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
 from tasklm.train.shares import best_share
@@ -53,12 +55,20 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     objective = OBJECTIVES.get(settings.objective)(
         context.encoder, shape, context.vocabulary, settings
     )
+    if settings.mask_rate_last is not None and not isinstance(objective, AnnealedObjective):
+        problem = f"the rate of masks of {settings.objective} stays"
+        raise RecipeError([f"train.mask_rate_last: {problem}; choose train.objective = mlm"])
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, context.task).to(context.machine.device)
     external = None
     if context.external is not None and rho1:
         external = PackedStream(
-            context.external, context.vocabulary, context.length, batch, settings.seed
+            context.external,
+            context.vocabulary,
+            context.length,
+            batch,
+            settings.seed,
+            context.held_out,
         )
     cost = cost_of(context.encoder, context.shape)
     return JointStage(
@@ -72,6 +82,29 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
         cost=cost,
         accumulate=accumulate,
         graphs=accumulate == 1 and _is_small(cost, batch, context.length),
+    )
+
+
+def held_out_text(
+    context: TrainingContext, stage: JointStage, steps: int, batch: int
+) -> HeldOutText | None:
+    """The text whose loss is measured in a training of so many steps and rows per step; None if
+    none is held out.
+    """
+    if not len(context.held_out) or stage.external is None:
+        return None
+    assert context.external is not None
+    passages, length = np.asarray(context.held_out), context.length
+    rows = rows_measured(steps, batch)
+    plain = packed_rows(context.external, passages, context.vocabulary, length, rows)
+    text = stage.objective.held_out(plain, SEED)
+    return HeldOutText(
+        stage.module,
+        context.machine,
+        batches_of(text, context.machine),
+        stage.objective.targets(text),
+        len(passages),
+        text.batch.ids.numel(),
     )
 
 

@@ -77,8 +77,12 @@ class Stage(Protocol):
         """
         ...
 
+    def is_scored(self, step: int, steps: int) -> bool:
+        """Whether scores are due after `step` of `steps` steps."""
+        ...
+
     def after_step(self, step: int) -> dict[str, float]:
-        """The scores to record after `step` steps (usually none)."""
+        """The scores after `step` steps, where they are due."""
         ...
 
     def state(self) -> dict[str, Any]:

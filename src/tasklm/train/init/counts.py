@@ -41,13 +41,18 @@ class Associations:
         return np.diff(self.starts) > 0
 
 
-def sampled(text: Shards, most: int = MOST_TOKENS) -> Shards:
-    """The text, or evenly spaced passages of it that have about `most` tokens together."""
+def sampled(
+    text: Shards, most: int = MOST_TOKENS, left_out: np.ndarray | Sequence[int] = ()
+) -> Shards:
+    """The text, or evenly spaced passages of it that have about `most` tokens together; without
+    those that are left out.
+    """
     total = int(text.offsets[-1])
-    if total <= most:
+    if total <= most and not len(left_out):
         return text
-    count = max(1, int(len(text) * most / total))
+    count = max(1, min(len(text), int(len(text) * most / total)))
     passages = np.unique(np.linspace(0, len(text) - 1, count).astype(np.int64))
+    passages = passages[~np.isin(passages, left_out)]
     pieces = [text.tokens[text.offsets[number] : text.offsets[number + 1]] for number in passages]
     return Shards(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]))
 

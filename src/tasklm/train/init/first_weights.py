@@ -21,7 +21,7 @@ from tasklm.objectives.parts.prediction import TokenPrediction
 from tasklm.recipe.model_sections import Train
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
-from tasklm.train.init.counts import associations, embeddings, frequencies, sampled
+from tasklm.train.init.counts import associations, embeddings, frequencies
 from tasklm.train.init.neighbours import obstacle
 
 # objectives that counts were measured to help: benchmarks/log.md
@@ -88,13 +88,15 @@ class Counted:
 def count(
     train: EncodedExamples, external: Shards | None, specials: Sequence[int], shape: Shape
 ) -> Counted:
-    """Embeddings and frequencies of the tokens of the task and of any selected text."""
+    """Embeddings and frequencies of the tokens of the task and of any selected text, or of a sample
+    of it.
+    """
     began = time.monotonic()
     rows = [unit.tokens for unit in train.units]
     tokens_of_task = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
     texts = [Shards(tokens_of_task, np.cumsum([0, *map(len, rows)]))]
     if external is not None:
-        texts.append(sampled(external))
+        texts.append(external)
     pairs = associations(texts, shape.vocabulary, specials)
     table = embeddings(pairs, shape.token_width)
     often = frequencies(texts, shape.vocabulary, specials)

@@ -54,11 +54,30 @@ class FusedAdamW(torch.optim.AdamW):
     def step(self) -> None:  # type: ignore[override]
         """Does one step for every parameter that has a gradient."""
         if adamw_kernel is None or self.param_groups[0]["params"][0].device.type != "cuda":
-            super().step()
+            self._step_by_torch()
             return
         for number, group in enumerate(self.param_groups):
             if moving := [parameter for parameter in group["params"] if parameter.grad is not None]:
                 self._move(number, moving, group)
+
+    def _step_by_torch(self) -> None:
+        """PyTorch's step; cautious groups decay afterwards, by their weights before it and the
+        means after it (arXiv 2510.12402).
+        """
+        cautious = [group for group in self.param_groups if _is_cautious(group)]
+        decays = [group["weight_decay"] for group in cautious]
+        before = [[weight.detach().clone() for weight in group["params"]] for group in cautious]
+        for group in cautious:
+            group["weight_decay"] = 0.0
+        super().step()
+        for group, decay, weights in zip(cautious, decays, before, strict=True):
+            group["weight_decay"] = decay
+            share: Tensor | float = group["lr"] * decay
+            if self.found_inf is not None:
+                share = share * (1.0 - self.found_inf)
+            for weight, old in zip(group["params"], weights, strict=True):
+                if weight.grad is not None:
+                    weight.sub_(share * old * (self.state[weight]["exp_avg"] * old >= 0))
 
     def _move(self, number: int, moving: list[Tensor], group: dict[str, Any]) -> None:
         """Updates some parameters of a group with our kernel."""
@@ -80,6 +99,11 @@ class FusedAdamW(torch.optim.AdamW):
             self._tables[number] = adamw_kernel.Table(tensors)
         skip, divisor = self.found_inf, self.grad_scale
         settings = adamw_kernel.Hyperparameters(
-            group["lr"], group["weight_decay"], group["betas"], group["eps"]
+            group["lr"], group["weight_decay"], group["betas"], group["eps"], _is_cautious(group)
         )
         adamw_kernel.move(self._tables[number], skip, divisor, settings)
+
+
+def _is_cautious(group: dict[str, Any]) -> bool:
+    """Whether a group decays, and only where the step also moves its weights towards 0."""
+    return bool(group.get("cautious")) and group["weight_decay"] > 0

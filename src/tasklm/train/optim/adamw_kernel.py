@@ -41,14 +41,16 @@ def _values(  # type: ignore[no-untyped-def]
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
+    CAUTIOUS: tl.constexpr,
 ):
     gradient = tl.load(gradients_at, mask=here) / divisor
     mean = tl.load(means_at, mask=here)
     mean += (1.0 - BETA1) * (gradient - mean)
     square = BETA2 * tl.load(squares_at, mask=here) + (1.0 - BETA2) * gradient * gradient
-    weight = remaining * tl.load(weights_at, mask=here) - pace * mean / (
-        tl.sqrt(square) * correction + EPSILON
-    )
+    weight = tl.load(weights_at, mask=here)
+    if CAUTIOUS:  # arXiv 2510.12402: what the step leads away from 0 does not decay
+        remaining = tl.where(mean * weight >= 0.0, remaining, 1.0)
+    weight = remaining * weight - pace * mean / (tl.sqrt(square) * correction + EPSILON)
     tl.store(means_at, mean, mask=here)
     tl.store(squares_at, square, mask=here)
     tl.store(weights_at, weight, mask=here)
@@ -65,6 +67,7 @@ def _move(  # type: ignore[no-untyped-def]
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
+    CAUTIOUS: tl.constexpr,
     CHUNK: tl.constexpr,
     VALUES: tl.constexpr,
 ):
@@ -98,6 +101,7 @@ def _move(  # type: ignore[no-untyped-def]
                     BETA1,
                     BETA2,
                     EPSILON,
+                    CAUTIOUS,
                 )
             else:
                 _values(
@@ -113,6 +117,7 @@ def _move(  # type: ignore[no-untyped-def]
                     BETA1,
                     BETA2,
                     EPSILON,
+                    CAUTIOUS,
                 )
 
 
@@ -196,6 +201,7 @@ class Hyperparameters:
     decay: float
     betas: tuple[float, float]
     epsilon: float
+    cautious: bool = False  # decay only what the step moves towards 0
 
 
 def move(
@@ -217,6 +223,7 @@ def move(
         beta1,
         beta2,
         settings.epsilon,
+        settings.cautious,
         CHUNK,
         VALUES,
     )

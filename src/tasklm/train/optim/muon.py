@@ -61,7 +61,13 @@ class Muon(MomentumOptimiser):
         torch._foreach_lerp_(buffers, list(gradients.unbind()), 1.0 - group["momentum"])
         moves = orthogonal(gradients.lerp_(torch.stack(buffers), group["momentum"])).float()
         moves.mul_(rate * (-0.2 * math.sqrt(max(parameters[0].shape))))
-        torch._foreach_mul_(parameters, 1.0 - rate * group["weight_decay"])
+        decay = rate * group["weight_decay"]
+        if group.get("cautious") and group["weight_decay"]:
+            # arXiv 2510.12402: not what the move leads away from 0
+            shrunk = (moves * torch.stack(parameters) <= 0).float().mul_(-decay).add_(1.0)
+            torch._foreach_mul_(parameters, list(shrunk.unbind()))
+        else:
+            torch._foreach_mul_(parameters, 1.0 - decay)
         torch._foreach_add_(parameters, list(moves.unbind()))
 
 

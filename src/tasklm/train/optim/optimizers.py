@@ -34,6 +34,7 @@ class Rule:
     # layer i learns at rate · layer_decay ** (layers above it); embeddings are one below layer 0
     layer_decay: float = 1.0
     moments: Moments = field(default_factory=Moments)
+    cautious: bool = False  # decay only what the step moves towards 0
 
     @property
     def betas(self) -> tuple[float, float]:
@@ -105,6 +106,10 @@ def make_optimiser(module: nn.Module, rule: Rule) -> Optimiser:
     if rule.name not in OPTIMISERS:
         choices = ", ".join(OPTIMISERS) + nearest(rule.name, list(OPTIMISERS))
         raise RecipeError([f"optimiser = {rule.name!r}: choose from {choices}"])
+    if rule.cautious and rule.name not in ("adamw", "muon"):
+        raise RecipeError(
+            [f"train.decay_cautious = true: {rule.name} does not do it; choose adamw or muon"]
+        )
     names = {
         name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
     }
@@ -146,7 +151,7 @@ def _groups(
         decay = rule.weight_decay if parameter.ndim >= 2 else 0.0
         groups.setdefault((rates[name], decay), []).append(parameter)
     return [
-        {"params": parameters, "lr": rate, "weight_decay": decay}
+        {"params": parameters, "lr": rate, "weight_decay": decay, "cautious": rule.cautious}
         for (rate, decay), parameters in groups.items()
     ]
 

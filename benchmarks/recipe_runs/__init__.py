@@ -1,0 +1,1 @@
+"""The arms, runs and tables of recipes.py."""
