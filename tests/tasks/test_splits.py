@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import write_jsonl
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data
 from tasklm.tasks.classify import Classify
-from tasklm.tasks.readers.splits import read_splits
+from tasklm.tasks.readers.splits import read_splits, resolved
 
 
 def jsonl(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -325,3 +326,16 @@ def test_dropping_leaks_may_leave_a_label_without_training_examples(tmp_path: Pa
     assert (
         "d.jsonl, line 3: label 'c' occurs in dev but not in train (after examples in two splits"
     ) in str(error)
+
+
+def test_a_folder_of_splits_of_a_stated_kind_is_read(tmp_path: Path) -> None:
+    """Its tables have the columns of several kinds, of which one is wanted."""
+    (tmp_path / "trees").mkdir()
+    row = {"tokens": ["a", "b"], "upos": ["X", "Y"], "heads": [0, 1], "deprels": ["root", "dep"]}
+    for split in ("train", "dev"):
+        write_jsonl(tmp_path / "trees" / f"{split}.jsonl", [row | {"upos": ["X", split]}])
+    tag = Data(train=str(tmp_path / "trees"), kind="tag", text_column="tokens", label_column="upos")
+    splits = read_splits(tag)
+    assert [one.label for one in splits.train] == [["X", "train"]]
+    assert [one.label for one in splits.dev] == [["X", "dev"]]
+    assert resolved(tag).kind == "tag" and resolved(Data(train=tag.train)).kind == "parse"

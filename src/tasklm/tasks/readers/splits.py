@@ -22,20 +22,22 @@ def resolved(data: Data) -> Data:
     recipe leaves them open.
 
     Anything unrecognised is left to classification, whose reader reports what is wrong with a
-    table.
+    table. Of a kind that the recipe states, columns are left to its reader.
     """
-    if data.kind != "auto" or not data.train:
+    train, stated = home_path(data.train), data.kind != "auto"
+    if not data.train or (stated and not train.is_dir()):
         return data
-    train = home_path(data.train)
     try:
         recognised = recognise(train)
     except DataError:
         if not is_there(train):
             raise
-        return dataclasses.replace(data, kind="classify")
-    filled: dict[str, Any] = {"kind": recognised.kind}
-    for role, column in recognised.columns.items():
-        filled[f"{role}_column"] = getattr(data, f"{role}_column") or column
+        return data if stated else dataclasses.replace(data, kind="classify")
+    filled: dict[str, Any] = {}
+    if not stated:
+        filled["kind"] = recognised.kind
+        for role, column in recognised.columns.items():
+            filled[f"{role}_column"] = getattr(data, f"{role}_column") or column
     for split in recognised.splits.keys() & {"train", "dev", "test"}:
         filled[split] = str(recognised.splits[split])
         if split != "train":
