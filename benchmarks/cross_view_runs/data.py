@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, load
 from tasklm.storage.files import write_text
@@ -43,7 +43,9 @@ def _read(data: Path, name: str, about: Mapping[str, Any]) -> TaskFiles:
     folder = data / about["folder"]
     if not folder.is_dir():
         raise RunError(f"{folder} is no folder; --tasks are those of {KNOWN.name}, or of {data}.")
-    values = {"data.train": str(folder), **about.get("set", {})}
+    files = resolved(Data(train=str(folder)))
+    splits = {"data.train": files.train, "data.dev": files.dev, "data.test": files.test}
+    values = {**splits, **about.get("set", {})}
     own = resolved(replace(load(None, values).data, leaks="drop"))
     train = read_splits(own).train
     return TaskFiles(name, folder, values, about.get("published", ""), own.kind, len(train))

@@ -201,5 +201,6 @@ def base_recipe(run: Planned, settings: Settings, options: dict[str, Any]) -> An
 def rate_of(folder: Path) -> float:
     """The learning rate that a finished run was fine-tuned with."""
     given = load(folder / "recipe.toml").finetune.learning_rate
-    width = int(read_json(folder / "model" / "config.json")["shape"]["width"])
-    return given or stage2_rate(width)
+    config = read_json(folder / "model" / "config.json")
+    recurrent = config["encoder"] == "bilstm"
+    return given or stage2_rate(int(config["shape"]["width"]), recurrent=recurrent)

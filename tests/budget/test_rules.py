@@ -60,6 +60,12 @@ def test_rates_of_stage_1_fall_with_the_width_slower_under_muon() -> None:
     assert [rules.stage1_rate(width, "adamw") for width in (64, 192, 768)] == [2e-3, 2e-3, 5e-4]
 
 
+def test_rates_of_a_recurrent_encoder_are_higher() -> None:
+    rates = [rules.stage2_rate(width, recurrent=True) for width in (64, 128, 512)]
+    assert rates == [4e-3, 4e-3, 2e-3]
+    assert rules.stage2_rate(512, "sgd", recurrent=True) == rules.stage2_rate(512, "sgd") == 0.5
+
+
 def test_small_models_take_few_examples_a_step_where_there_are_few() -> None:
     assert [
         rules.stage2_batch(examples, shallow)

@@ -14,6 +14,7 @@ from tasklm.students.vat import VirtualAdversary, unit
 from tasklm.students.word_dropout import WordDropout
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.students.samples import TASKS, batch_of, model_of, student_of
+from tests.train.test_loop import MACHINE
 
 PACKED = [False, True]
 
@@ -115,7 +116,7 @@ def test_noise_points_where_answers_change_most(
             return float(student.consistency.divergence(outputs, targets, raw.holds))
 
     torch.manual_seed(4)
-    direction = student.search(model, raw, targets)
+    direction = student.search(model, raw, targets, MACHINE)
     torch.manual_seed(4)
     start = 0.5 * unit(torch.randn_like(embedded), raw.text)
     probes = torch.randn(12, *embedded.shape)
@@ -144,7 +145,7 @@ def test_the_norm_is_the_kind_s_or_the_recipe_s(vocabulary: Vocabulary) -> None:
             student = student_of("vat", task, vocabulary, model, vat_norm=given)
             raw = student.prepare(batch_of(task, vocabulary), 1)
             targets = student.consistency.targets(model(raw.text), raw.holds).detach()
-            noise = student.search(model, raw, targets)
+            noise = student.search(model, raw, targets, MACHINE)
             assert noise is not None
             assert norms(noise, raw.text.pieces) == pytest.approx([expected] * 6, rel=1e-4)
             (loss,) = student(model, raw, targets, noise).values()

@@ -11,9 +11,12 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
 from tasklm.recipe.model_sections import Finetune
+from tasklm.run_folder import Seed
+from tasklm.storage.files import read_json
+from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage2 import FinetuneStage
-from tasklm.train.stage_runs import BEST
+from tasklm.train.stage_runs import BEST, Stage2Plan, run_stage2
 from tasklm.train.stages import finetune_stage
 from tests.train.test_loop import parts, run, same_weights, stage_of  # noqa: F401
 from tests.train.test_resumed import cut_off, files_of, stage1, stage2
@@ -23,6 +26,20 @@ from tests.train.test_resumed import cut_off, files_of, stage1, stage2
 def recurrent(parts: TrainingContext) -> TrainingContext:
     shape = Shape(len(parts.vocabulary), 2, 16, 1, 24, 32)
     return dataclasses.replace(parts, encoder="bilstm", shape=shape)
+
+
+def test_its_automatic_rate_is_its_own(
+    recurrent: TrainingContext, parts: TrainingContext, tmp_path: Path
+) -> None:
+    rates = {}
+    for name, context in (("recurrent", recurrent), ("usual", parts)):
+        folder = tmp_path / name / "seed-1"
+        folder.mkdir(parents=True)
+        stage1(tmp_path / name / "stage1", context)
+        plan, seed = Stage2Plan(1, "accuracy", 60.0, None), Seed(tmp_path / name, 1, 1)
+        run_stage2(folder, context, Finetune(batch=8), plan, seed, SILENT)
+        rates[name] = read_json(folder / "summary.json")["learning_rate"]
+    assert rates == {"recurrent": 4e-3, "usual": 5e-4}
 
 
 @pytest.mark.parametrize("objective", ["mlm", "electra", "electric"])

@@ -283,7 +283,10 @@ class Finetune(Moments, RawText):
     )
     learning_rate: float | None = key(
         None,
-        "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768); sgd: 0.5",
+        (
+            "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768), with "
+            "bilstm 2e-3 at 512; sgd: 0.5"
+        ),
         low=0.0,
         high=1.0,
     )

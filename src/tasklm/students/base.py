@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
+from tasklm.device.machine import Machine
 from tasklm.encoders.base import Encoder
 from tasklm.models.task_model import TaskModel
 from tasklm.recipe.model_sections import Finetune
@@ -102,7 +103,9 @@ class Student(nn.Module, abc.ABC):
         with training.
         """
 
-    def search(self, model: TaskModel, raw: RawBatch, targets: Tensor) -> Tensor | None:
+    def search(
+        self, model: TaskModel, raw: RawBatch, targets: Tensor, machine: Machine
+    ) -> Tensor | None:
         """What has to be computed without dropout before the student learns; mostly nothing."""
         return None
 

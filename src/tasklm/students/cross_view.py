@@ -30,8 +30,8 @@ from tasklm.tasks.consistency.base import (
     SECOND_HALF,
     WHOLE,
     Auxiliary,
+    task_and_module,
 )
-from tasklm.tasks.consistency.together import task_and_module
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.halves import halves_of
 

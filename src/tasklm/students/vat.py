@@ -9,12 +9,15 @@ noise by making them large.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
+from tasklm.device.machine import Machine
 from tasklm.encoders.base import Encoder
 from tasklm.models.task_model import TaskModel
 from tasklm.students.base import (
@@ -43,25 +46,34 @@ class VirtualAdversary(Student):
         self.norm = room.settings.vat_norm
         if self.norm is None:
             self.norm = room.consistency.norm
+        self._compiled: Callable[[TaskModel, RawBatch, Tensor, Tensor], Tensor] | None = None
 
     def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
         """The batch itself: noise is drawn on the device."""
         holds = text_holds(self.consistency, batch)
         return RawBatch(batch, holds, {NAME: holds})
 
-    def search(self, model: TaskModel, raw: RawBatch, targets: Tensor) -> Tensor:
+    def search(self, model: TaskModel, raw: RawBatch, targets: Tensor, machine: Machine) -> Tensor:
         """The noise: of the direction in which answers change most."""
         encoder: Any = model.encoder
         with torch.no_grad():
             embedded = encoder.embed(raw.text).float()
         drawn = torch.randn_like(embedded)
         displaced = (DISPLACED * unit(drawn, raw.text)).requires_grad_()
-        with torch.enable_grad():
-            outputs = noisy_outputs(model, embedded + displaced, raw.text)
-            loss = self.consistency.divergence(outputs, targets, raw.masks[NAME])
+        if self._compiled is None:
+            self._compiled = machine.compiled(self._disturbance, False)
+        with torch.enable_grad(), still(model):
+            loss = self._compiled(model, raw, targets, embedded + displaced)
             (gradient,) = torch.autograd.grad(loss, displaced)
         assert self.norm is not None
         return self.norm * unit(gradient, raw.text)
+
+    def _disturbance(
+        self, model: TaskModel, raw: RawBatch, targets: Tensor, embedded: Tensor
+    ) -> Tensor:
+        """The divergence of the model's answers to a text with these embeddings."""
+        outputs = noisy_outputs(model, embedded, raw.text)
+        return self.consistency.divergence(outputs, targets, raw.masks[NAME])
 
     def forward(
         self, model: TaskModel, raw: RawBatch, targets: Tensor, noise: Tensor | None
@@ -69,14 +81,31 @@ class VirtualAdversary(Student):
         """The divergence of the model's answers to the text with noise."""
         assert noise is not None
         encoder: Any = model.encoder
-        outputs = noisy_outputs(model, encoder.embed(raw.text) + noise, raw.text)
-        return {NAME: self.consistency.divergence(outputs, targets, raw.masks[NAME])}
+        embedded = encoder.embed(raw.text) + noise
+        return {NAME: self._disturbance(model, raw, targets, embedded)}
 
     def flops(self, cost: EncoderCost, head: Any, raw: RawBatch) -> float:
-        """A pass of the primary, one to find the noise, and one to learn from."""
+        """A pass of the primary, two to find the noise, for which no weight has a gradient, and
+        three to learn from it.
+        """
         assert raw.text.places is not None
         own = head.flops(*raw.text.places.shape)
-        return 7 * pass_flops(cost, own, raw.text, raw.text.places)
+        return 6 * pass_flops(cost, own, raw.text, raw.text.places)
+
+
+@contextmanager
+def still(model: nn.Module) -> Iterator[None]:
+    """A context in which no weight of a model takes gradients: a compiled pass would compute them
+    all, whoever wants them.
+    """
+    learning = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight in learning:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in learning:
+            weight.requires_grad_(True)
 
 
 def unit(noise: Tensor, batch: TokenBatch) -> Tensor:

@@ -157,7 +157,9 @@ def run_stage2(
     context.losses = stage.go_on_with(context.losses)
     weights = load_weights(seed.training / "model.safetensors")
     stage.model.encoder.load_state_dict(under("encoder.", weights))
-    peak = settings.learning_rate or stage2_rate(context.shape.width, settings.optimiser)
+    peak = settings.learning_rate or stage2_rate(
+        context.shape.width, settings.optimiser, context.encoder == "bilstm"
+    )
     rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
     loop_settings = Settings(
         clip=settings.clip,

@@ -48,7 +48,7 @@ class RawLosses:
         self.module.eval()
         with torch.no_grad():
             targets = self._teach(raw.text, raw.holds)
-        noise = student.search(model, raw, targets)
+        noise = student.search(model, raw, targets, machine)
         self.module.train()
         with dropout_rate(self.module, self.dropout):
             return self._learn(raw, targets, noise)

@@ -19,6 +19,13 @@ FORWARD, BACKWARD = "forward", "backward"  # what stands up to the end of a word
 FUTURE, PAST = "future", "past"  # the same of the word before: what comes is unseen, or after
 FIRST_HALF, SECOND_HALF = "first half", "second half"  # of a text
 USUAL_NORM = 0.5  # of virtual adversarial noise
+BETWEEN = ": "  # the name of a task and that of its module, where there are several tasks
+
+
+def task_and_module(name: str) -> tuple[str, str]:
+    """The task that an auxiliary module is of, "" where there is one task, and its name there."""
+    task, _, module = name.rpartition(BETWEEN)
+    return task, module
 
 
 class Auxiliary(nn.Module, abc.ABC):

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasklm.tasks.consistency.base import Auxiliary, Consistency
-
-BETWEEN = ": "  # the name of a task and that of its module
-
-
-def task_and_module(name: str) -> tuple[str, str]:
-    """The task that an auxiliary module is of, "" where there is one task, and its name there."""
-    task, _, module = name.rpartition(BETWEEN)
-    return task, module
+from tasklm.tasks.consistency.base import BETWEEN, Auxiliary, Consistency, task_and_module
 
 
 @dataclass(frozen=True)
