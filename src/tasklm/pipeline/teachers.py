@@ -28,9 +28,12 @@ from tasklm.pipeline.context import Run, TaskData
 from tasklm.pipeline.joint_teachers import joint_lessons, learnt_from, pupils_of
 from tasklm.pipeline.teacher_models import (
     OUTPUTS,
+    Lessons,
     Teacher,
     columns_in,
+    lesson_rows,
     lessons_of,
+    mean_lessons,
     out_of_fold,
     teachers_of,
 )
@@ -84,8 +87,6 @@ def taught(run: Run, task: TaskData) -> Taught:
     """What the teachers of a run say of its training examples; nothing where it has none."""
     if not run.recipe.distill.teachers:
         return Taught()
-    if reason := task.task.untaught:
-        raise RecipeError([f"distill.teachers: {task.task.kind} cannot be taught: {reason}"])
     teachers = teachers_of(run.recipe.distill.teachers)
 
     def build(folder: Path) -> None:
@@ -113,7 +114,9 @@ def taught(run: Run, task: TaskData) -> Taught:
                     labels = [loaded.task.label_of(answer) for answer in answers]
                     write_json(folder / f"{split}-{number}.json", labels)
                 bar.advance(1)
-        np.save(folder / OUTPUTS, np.mean(outputs, axis=0, dtype=np.float64).astype(np.float32))
+        train = task.splits.train
+        rows = lesson_rows(task.task, train, mean_lessons(task.task, outputs))
+        np.save(folder / OUTPUTS, np.concatenate(rows).astype(np.float32))
 
     # the record of a model has the checksums of its files
     models = [file_digest(teacher.folder / "config.json") for teacher in teachers]
@@ -123,10 +126,8 @@ def taught(run: Run, task: TaskData) -> Taught:
         return Taught(load_array(folder / OUTPUTS, np.float32, dimensions=2), key, folder)
 
 
-def _outputs(
-    run: Run, task: TaskData, teacher: Teacher, loaded: LoadedModels
-) -> NDArray[np.float64]:
-    """A teacher's outputs for train, with columns in the order of the student's labels."""
+def _outputs(run: Run, task: TaskData, teacher: Teacher, loaded: LoadedModels) -> Lessons:
+    """What a teacher says of train, with columns in the order of the student's labels."""
     columns = columns_in(task.task, loaded.task, teacher)
     wide = None
     if loaded.wide is not None:
@@ -141,7 +142,7 @@ def _outputs(
         loaded.length,
         wide,
     )
-    return np.concatenate(lessons_of(loaded, encoded, columns, run.machine))
+    return lessons_of(loaded, encoded, columns, run.machine)
 
 
 def _unlabelled(example: Example) -> Example:
