@@ -68,11 +68,13 @@ def student_of(names: Sequence[str], changes: Mapping[str, Any]) -> Recipe:
     runs = list(dict.fromkeys(teacher.run for teacher in teachers_of(names)))
     first = recipe_of(runs[0])
     tasks = {recipe_of(run).data.train: run for run in reversed(runs)}
-    student = {
+    student: dict[str, Any] = {
         "distill.teachers": list(names),
         "evaluate.compare": [],
         "evaluate.ensemble": False,
     }
+    if changes.get("train.start"):
+        student["tokens.vocabulary"] = None  # the start brings its own
     if len(tasks) > 1 and not first.several.tasks:
         given = [run for run in runs if run in tasks.values()]
         student["several.tasks"] = [f"{run.name}={run / RECIPE}" for run in given]
