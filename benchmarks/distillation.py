@@ -18,48 +18,41 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arguments import parser_of_runs
+from arguments import parser_of_runs, require_same, settings_of
+from distillation_runs.page import Page
+from distillation_runs.results import Result, result_of
+from tasklm.errors import RunError, TaskLMError
 from tasklm.storage.files import read_json, write_json, write_text
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PAGES = _ROOT / "docs" / "benchmarks"
-
-
-@dataclass(frozen=True)
-class Result:
-    """The scores of a task, mean over seeds, in points."""
-
-    task: str
-    metric: str
-    single: float
-    ensemble: float
-    student: float
-    small_alone: float
-    small_taught: float
-    p: float  # of the difference between the two small ones
-
-    @property
-    def kept(self) -> float | None:
-        """The share of the ensemble's gain that the student of its size has; None without one."""
-        gain = self.ensemble - self.single
-        return (self.student - self.single) / gain if gain > 0 else None
+_NAME = "distillation"
+_SETTINGS = ("seeds", "students", "layers", "width", "extra")  # of the runs
 
 
 def main() -> None:
     """Runs what is missing of each task and prints the page."""
     options = _options()
+    try:
+        _run_all(options)
+    except TaskLMError as error:
+        raise SystemExit(f"{error}") from None
+
+
+def _run_all(options: argparse.Namespace) -> None:
+    settings = settings_of(options, _SETTINGS)
+    require_same(options.work / f"{_NAME}.settings.json", settings)
     with ThreadPoolExecutor(options.at_once) as pool:
         results = list(pool.map(lambda name: _task(name, options), options.tasks.split(",")))
-    page = markdown(results, options)
+    page = Page(results, settings).markdown()
     print(page)
-    values = [vars(result) for result in results]
+    record = {"settings": settings, "tasks": [result.to_dict() for result in results]}
     for folder in [options.work, *([_PAGES] if options.write else [])]:
-        write_json(folder / "distillation.json", values)
-        write_text(folder / "distillation.md", page)
+        write_json(folder / f"{_NAME}.json", record)
+        write_text(folder / f"{_NAME}.md", page)
 
 
 def _options() -> argparse.Namespace:
@@ -68,91 +61,61 @@ def _options() -> argparse.Namespace:
     add("--tasks", default="chemprot,scierc_rel,acl_arc", help="names, joined by commas")
     add("--seeds", type=int, default=10, help="of stage 2, that teach together")
     add("--students", type=int, default=3, help="seeds of each student")
-    add("--layers", type=int, default=6, help="of the small model")
-    add("--width", type=int, default=256, help="of the small model")
+    add("--layers", type=int, help="of the small model; default: as many as the teachers have")
+    add("--width", type=int, help="of the small model; default: half of the teachers'")
     add("--at-once", type=int, default=1, help="tasks at once")
     options = parser.parse_args()
-    options.work = options.work.resolve()
+    options.work, options.data = options.work.resolve(), options.data.resolve()
+    if options.seeds < 2 or min(options.students, options.at_once) < 1:
+        parser.error("--seeds is 2 at least, --students and --at-once are 1 at least")
     return options
 
 
 def _task(name: str, options: argparse.Namespace) -> Result:
-    """The three runs of a task, and what their score tables say."""
-    folder, data = options.work / name, options.data / name
-    files = {split: data / f"{split}.jsonl.gz" for split in ("train", "dev", "test")}
-    recipe = ["--recipe", str(options.recipe)] if options.recipe else []
-    held = ["--dev", str(files["dev"]), "--test", str(files["test"])]
-    first = ["fit", str(files["train"]), *held, "--corpus", options.corpus, *recipe]
-    first += ["--finetune.seeds", str(options.seeds), "--evaluate.ensemble", "true"]
-    first += ["--data.leaks", "drop", *shlex.split(options.extra)]
-    teacher = _run(first, folder / "teacher")
+    """The runs of a task: those that teach, a student of their size, and a small one, which is also
+    trained without them.
+    """
+    folder = options.work / name
+    _run(_teachers(name, options), folder / "teacher")
     students = ["--finetune.seeds", str(options.students)]
     same = ["--train.start", str(folder / "teacher" / "stage1"), "--train.steps", "0"]
-    student = _run(["distill", str(folder / "teacher"), *same, *students], folder / "student")
-    shape = ["--model.layers", str(options.layers), "--model.width", str(options.width)]
-    words = ["distill", str(folder / "teacher"), *shape, *students]
-    small = _run([*words, "--compare", "no-teacher"], folder / "small")
-    alone = _row(small, "ablation")
-    return Result(
-        name,
-        teacher["metric"],
-        _points(_row(teacher, "ours")),
-        _points(_row(teacher, "ensemble")),
-        _points(_row(student, "ours")),
-        _points(alone),
-        _points(_row(small, "ours")),
-        alone["against"]["p"],
-    )
+    _run(["distill", str(folder / "teacher"), *same, *students], folder / "student")
+    shape = read_json(folder / "teacher" / "stage1" / "config.json")["shape"]
+    layers, width = options.layers or shape["layers"], options.width or shape["width"] // 2
+    small = ["--model.layers", str(layers), "--model.width", str(width), *students]
+    _run(["distill", str(folder / "teacher"), *small, "--compare", "no-teacher"], folder / "small")
+    return result_of(name, folder)
 
 
-def _run(words: Sequence[str], out: Path) -> dict[str, Any]:
-    """Runs a verb of tasklm, unless the folder has its scores, and reads them."""
+def _teachers(name: str, options: argparse.Namespace) -> list[str]:
+    """The command that trains the seeds that teach."""
+    files = {split: options.data / name / f"{split}.jsonl.gz" for split in ("train", "dev", "test")}
+    if not files["train"].is_file():
+        raise RunError(f"{files['train']} is missing. Name tasks that --data has.")
+    words = ["fit", str(files["train"]), "--corpus", options.corpus]
+    for split in ("dev", "test"):
+        if files[split].is_file():
+            words += [f"--{split}", str(files[split])]
+    words += ["--recipe", str(options.recipe)] if options.recipe else []
+    words += ["--finetune.seeds", str(options.seeds), "--evaluate.ensemble", "true"]
+    return [*words, "--data.leaks", "drop", *shlex.split(options.extra)]
+
+
+def _run(words: Sequence[str], out: Path) -> None:
+    """Runs a verb of tasklm, unless the folder has its scores."""
     if not (out / "scores.json").exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         paths = [str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         words = [sys.executable, "-m", "tasklm", *words, "--out", str(out)]
-        with out.with_name(f"{out.name}.txt").open("w", encoding="utf-8") as log:
-            subprocess.run(words, env=environment, stdout=log, stderr=subprocess.STDOUT, check=True)
+        log = out.with_name(f"{out.name}.txt")
+        with log.open("a", encoding="utf-8") as stream:
+            done = subprocess.run(words, env=environment, stdout=stream, stderr=subprocess.STDOUT)
+        if done.returncode:
+            last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
+            raise RunError(f"ended with status {done.returncode}, see {log}: {' '.join(last)}")
     scores: dict[str, Any] = read_json(out / "scores.json")
     print(json.dumps({"run": str(out), "verdict": scores["verdict"]}), flush=True)
-    return scores
-
-
-def _row(scores: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next(row for row in scores["rows"] if row["kind"] == kind)
-
-
-def _points(row: dict[str, Any]) -> float:
-    return 100 * float(row["test"]["mean"])
-
-
-def markdown(results: Sequence[Result], options: argparse.Namespace) -> str:
-    """The page."""
-    small = f"{options.layers} × {options.width}"
-    lines = [
-        "# What an ensemble teaches one model",
-        "",
-        "Written by `benchmarks/distillation.py`.",
-        "",
-        f"| task | metric | one seed | {options.seeds} seeds together | taught by them | gain kept "
-        f"| {small} alone | {small} taught | p |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for one in results:
-        kept = "–" if one.kept is None else f"{one.kept:.0%}"
-        lines.append(
-            f"| {one.task} | {one.metric} | {one.single:.1f} | {one.ensemble:.1f} "
-            f"| {one.student:.1f} | {kept} | {one.small_alone:.1f} | {one.small_taught:.1f} "
-            f"| {one.p:.3f} |"
-        )
-    notes = (
-        f"Scores on test, × 100: of one seed and of students the mean over seeds ({options.students}"
-        " of each student). “Gain kept”: how much of what all seeds together have over one of them"
-        " the student of the same size has. p: paired difference between the two small models,"
-        " resampled over test examples and seeds."
-    )
-    return "\n".join([*lines, "", notes, ""])
 
 
 if __name__ == "__main__":

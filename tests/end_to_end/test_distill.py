@@ -25,6 +25,7 @@ from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK
+from tests.several_models import write_tasks
 
 FAST = {**QUICK, "train.steps": "10", "finetune.epochs": "2", "evaluate.baselines": "false"}
 SMALLER = {"model.width": 16, "model.heads": 1, "tokens.vocabulary": 300}
@@ -223,3 +224,20 @@ def test_text_that_cannot_be_an_example_is_refused(
 ) -> None:
     with pytest.raises(RecipeError, match="there is no selected text; give --corpus"):
         student(teacher, tmp_path / "none", distill__passages=5)
+
+
+@pytest.mark.parametrize("kind", ["span", "parse"])
+def test_answers_in_texts_are_taught_in_words(kind: str, tmp_path: Path) -> None:
+    """The student's tokens are others than those of the two seeds that teach it."""
+    (data,) = write_tasks(tmp_path / "data", [kind])
+    changes = {"data.train": data, "data.leaks": "keep", "evaluate.ensemble": "true"}
+    whole = fit(load(None, {**FAST, **changes, "finetune.seeds": "2"}), tmp_path / "two", SILENT)
+    assert whole is not None
+    scores = student(tmp_path / "two", tmp_path / "small", finetune__seeds=1)
+    row = {one.kind: one for one in scores.rows}["teacher"]
+    ensemble = {one.kind: one for one in whole.rows}["ensemble"]
+    assert row.dev is not None and ensemble.dev is not None
+    assert row.dev.mean == pytest.approx(ensemble.dev.mean)
+    curve = read_json(tmp_path / "small" / "stage2" / "seed-1" / "curve.json")
+    losses = [point["teacher"] for point in curve if "task" in point]
+    assert all(np.isfinite(losses)) and losses[-1] < losses[0]

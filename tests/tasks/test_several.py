@@ -307,8 +307,6 @@ def test_what_cannot_share_a_head_takes_turns(task: Task) -> None:
     tasks = {"nli": Classify(CLASSES), "odd": task, "topics": Classify(CLASSES)}
     joined_task = Several(tasks, dict.fromkeys(tasks, "accuracy"))
     assert [turn.names for turn in joined_task.turns] == [("nli", "topics"), ("odd",)]
-    reason = f"odd: {task.untaught}" if task.untaught else ""
-    assert joined_task.untaught == reason and joined_task.fit_wide([], [], "mean") is None
     assert Several(own_tasks(), dict.fromkeys(own_tasks(), "accuracy")).turns == ()
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasklm.errors import RunError
-from tasklm.tasks.base import NONE, TASKS
+from tasklm.tasks.base import NONE
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.multilabel import Multilabel
@@ -91,16 +90,6 @@ def test_numbers_move_towards_the_mixed_number() -> None:
         torch.autograd.grad(loss, outputs)[0].numpy() for loss in (ours, expected)
     )
     np.testing.assert_allclose(ours_slope, expected_slope, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("kind", ["span", "parse"])
-def test_kinds_that_cannot_be_taught_say_why(kind: str) -> None:
-    task = object.__new__(TASKS.get(kind))
-    assert task.untaught
-    with pytest.raises(RunError, match=task.untaught[:20]):
-        task.taught_loss(drawn(1), drawn(1), drawn(1))
-    with pytest.raises(RunError, match=task.untaught[:20]):
-        task.lesson(np.zeros(1))
 
 
 def likelihoods(potentials: np.ndarray) -> dict[tuple[int, ...], float]:

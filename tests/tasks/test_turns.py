@@ -32,7 +32,9 @@ from tasklm.tasks.baselines.wide_parts import WideParts
 from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.members import places_of
 from tasklm.tasks.readers.several import JoinedTasks
+from tasklm.tasks.readers.word_rows import split_words
 from tasklm.tasks.several import Several, require_columns, taught_width, turn_of
+from tasklm.tasks.text_lessons import text_lessons_of
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.tokens.tokenizer import Vocabulary
@@ -107,15 +109,12 @@ def test_what_teachers_say_reaches_the_units_of_each_task(
 ) -> None:
     """Answers in the order of the examples, of which each task has its own number and columns."""
     train, draw = read.splits.train, np.random.default_rng(1)
-    names = ("classify", "tag", "choice", "crf", "marked")
-    tasks = {name: read.task.member(name).task for name in names}
-    several = Several(tasks, {name: task.metrics[0] for name, task in tasks.items()})
-    examples = [one for one in train if one.task in names]
-    width = taught_width(several)
+    several, examples, width = read.task, train, taught_width(read.task)
     rows: list[np.ndarray] = []
-    expected: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    expected: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
     for example in examples:
-        count = {"tag": len(example.words), "crf": len(example.words), "choice": 3}
+        count = dict.fromkeys(("tag", "crf", "parse"), len(example.words)) | {"choice": 3}
+        count["span"] = 1 + len(split_words(example.texts[-1]))
         lesson = draw.random((count.get(example.task, 1), width)).astype(np.float32)
         rows.append(lesson)
         expected[example.task].append(lesson)
@@ -127,9 +126,14 @@ def test_what_teachers_say_reaches_the_units_of_each_task(
             assert unit.taught is not None
             own[examples[unit.example].task].append(unit.taught)
         for name in turn.names:
-            np.testing.assert_array_equal(
-                np.concatenate(own[name]), np.concatenate(expected[name])[:, : turn.outputs]
-            )
+            rows_given = np.concatenate(expected[name])[:, : turn.outputs]
+            if text_lessons_of(turn.task) is not None:
+                member = several.member(name)
+                alone_there = EncodedExamples.of(
+                    turn.task, member.own(examples), vocabulary, 64, None, rows_given
+                )
+                rows_given = np.concatenate([np.asarray(one.taught) for one in alone_there.units])
+            np.testing.assert_array_equal(np.concatenate(own[name]), rows_given)
         batch = part.padded(np.arange(3))
         assert batch.taught is not None and batch.taught.shape[-1] == turn.outputs
         outputs = torch.randn(1, requires_grad=True) + _outputs_for(turn.task, batch)

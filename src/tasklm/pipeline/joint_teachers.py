@@ -17,22 +17,30 @@ from numpy.typing import NDArray
 
 from tasklm.errors import RecipeError
 from tasklm.models.one_task import alone
-from tasklm.models.task_model import LoadedModels, load_models
+from tasklm.models.task_model import LoadedModels, answers_of, load_models
 from tasklm.pipeline.context import Run, TaskData
 from tasklm.pipeline.linear_part import key_of_words
-from tasklm.pipeline.teacher_models import Teacher, columns_in, lessons_of, out_of_fold
+from tasklm.pipeline.teacher_models import (
+    Lessons,
+    Teacher,
+    columns_in,
+    labels_from,
+    lesson_rows,
+    lessons_of,
+    mean_lessons,
+    out_of_fold,
+)
 from tasklm.run_folder import recipe_of
 from tasklm.storage.files import ARTEFACT, read_json
 from tasklm.storage.safe_reading import resolved_path
-from tasklm.tasks.base import Label, Task, Unit
+from tasklm.tasks.base import Label
+from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
 from tasklm.tasks.examples import Example
 from tasklm.tasks.members import Member, places_of
 from tasklm.tasks.readers.several import Source, named_path
 from tasklm.tasks.readers.splits import read_splits
-from tasklm.tasks.several import members_of, taught_width, turns_of
+from tasklm.tasks.several import members_of, taught_width
 from tasklm.tokens.examples import EncodedExamples
-
-Lessons = list[NDArray[np.float64]]  # of each example: (answers, outputs)
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,13 @@ def joint_lessons(
     for pupil in pupils:
         models = [(one, load_models(one.folder, run.machine.device)) for one in pupil.teachers]
         member = pupil.member
-        own = _mean_lessons(run, task, member, models, train)
+        means = _mean_lessons(run, task, member, models, train)
+        own = lesson_rows(member.task, member.own(train), means)
         for place, lesson in zip(places_of(train, member.name), own, strict=True):
             rows[place] = np.zeros((len(lesson), width))
             rows[place][:, member.first : member.first + lesson.shape[1]] = lesson
         for split, part in task.held_out.items():
-            given = _mean_lessons(run, task, member, models, part, trained=False)
-            answered = labels_from(member.task, member.own(part), given)
+            answered = _labels(run, task, member, models, part)
             for place, label in zip(places_of(part, member.name), answered, strict=True):
                 labels[split][place] = (member.name, label)
     return np.concatenate(rows).astype(np.float32), labels
@@ -107,59 +115,45 @@ def _mean_lessons(
     own = [one for one in examples if one.task == member.name]
     if not own:
         return []
+    asked_about = [dataclasses.replace(one, label=None, task="") for one in own]
     every = []
     for teacher, loaded in models:
-        wide = _wide_outputs(task, teacher, loaded, member, own, trained)
-        every.append(_lessons(run, member, teacher, loaded, own, wide))
-    return [np.mean(one, axis=0) for one in zip(*every, strict=True)]
+        wide = None
+        if trained:
+            wide = _held_out_of(teacher, loaded.wide, task, own)
+        if members_of(loaded.task):
+            loaded = alone(loaded, member.name)
+        if wide is None and loaded.wide is not None:
+            wide = loaded.wide.outputs(asked_about)
+        columns = columns_in(member.task, loaded.task, teacher)
+        encoded = EncodedExamples.of(
+            loaded.task, asked_about, loaded.vocabulary, loaded.length, wide
+        )
+        every.append(lessons_of(loaded, encoded, columns, run.machine))
+    return mean_lessons(member.task, every)
 
 
-def _lessons(
+def _labels(
     run: Run,
-    member: Member,
-    teacher: Teacher,
-    loaded: LoadedModels,
-    examples: Sequence[Example],
-    wide: NDArray[np.float32] | None,
-) -> Lessons:
-    """What a model says of some examples of a task."""
-    if turns_of(loaded.task):
-        loaded = alone(loaded, member.name)
-    theirs, first, single = loaded.task, 0, not members_of(loaded.task)
-    for one in members_of(loaded.task):
-        if one.name == member.name:
-            theirs, first = one.task, one.first
-    columns = [first + column for column in columns_in(member.task, theirs, teacher)]
-    asked_about = [
-        dataclasses.replace(one, label=None, task="" if single else member.name) for one in examples
-    ]
-    encoded = EncodedExamples.of(loaded.task, asked_about, loaded.vocabulary, loaded.length, wide)
-    lessons = lessons_of(loaded, encoded, columns, run.machine)
-    of_examples: list[Lessons] = [[] for _ in examples]
-    for unit, lesson in zip(encoded.units, lessons, strict=True):
-        of_examples[unit.example].append(lesson)
-    return [np.concatenate(parts) for parts in of_examples]
-
-
-def _wide_outputs(
     task: TaskData,
-    teacher: Teacher,
-    loaded: LoadedModels,
     member: Member,
+    models: Sequence[tuple[Teacher, LoadedModels]],
     examples: Sequence[Example],
-    trained: bool,
-) -> NDArray[np.float32] | None:
-    """What a teacher's linear model says: of texts that it learnt from, out of fold."""
-    if loaded.wide is None:
-        return None
-    outputs = None
-    if trained:
-        outputs = _held_out_of(teacher, task, member, examples)
-    if outputs is not None:
-        return outputs
-    single = not members_of(loaded.task)
-    asked_about = [dataclasses.replace(one, task="" if single else member.name) for one in examples]
-    return loaded.wide.outputs(asked_about)
+) -> list[Label]:
+    """The labels that a task's teacher gives, with its own thresholds; those of the mean of several
+    teachers.
+    """
+    if len(models) > 1:
+        given = _mean_lessons(run, task, member, models, examples, trained=False)
+        return labels_from(member.task, member.own(examples), given)
+    loaded = models[0][1]
+    if members_of(loaded.task):
+        loaded = alone(loaded, member.name)
+    asked_about = [dataclasses.replace(one, label=None) for one in member.own(examples)]
+    if not asked_about:
+        return []
+    answers = answers_of(loaded.models, loaded.task, loaded.encoded(asked_about), run.machine)
+    return [loaded.task.label_of(answer) for answer in answers]
 
 
 def learnt_from(teacher: Teacher, task: TaskData) -> bool:
@@ -169,36 +163,28 @@ def learnt_from(teacher: Teacher, task: TaskData) -> bool:
 
 
 def _held_out_of(
-    teacher: Teacher, task: TaskData, member: Member, examples: Sequence[Example]
+    teacher: Teacher, wide: AnyWide | None, task: TaskData, examples: Sequence[Example]
 ) -> NDArray[np.float32] | None:
-    """The outputs of linear models fitted without them for examples that a teacher learnt from.
-
-    None where it is not known: there is an output for each word, or it learnt from others.
+    """The outputs of linear models fitted without them for examples of a task that a teacher learnt
+    from; None where it has no linear part of the task, or learnt from others.
     """
-    recipe = recipe_of(teacher.run)
-    outputs = out_of_fold(teacher)
-    if recipe.several.tasks:
-        every = task.splits.train
-        same = outputs is not None and len(outputs) == len(every) and learnt_from(teacher, task)
-        return outputs[places_of(every, member.name)] if same and outputs is not None else None
-    train = read_splits(recipe.data).train
-    if outputs is None or len(outputs) != len(train):
+    name = examples[0].task
+    outputs = None if wide is None else out_of_fold(teacher)
+    if wide is None or outputs is None:
         return None
+    if isinstance(wide, WideParts):
+        if wide.parts.get(name) is None or not learnt_from(teacher, task):
+            return None
+        sharing = [one for one in task.splits.train if one.task in wide.columns]
+        first, count = wide.columns[name]
+        rows = wide.rows_of(sharing, outputs[:, first : first + count])
+        return np.concatenate([rows[place] for place in places_of(sharing, name)])
+    train = read_splits(recipe_of(teacher.run).data).train
     places: Mapping[Any, int] = {
         (one.texts, repr(one.label)): place for place, one in enumerate(train)
     }
     wanted = [places.get((one.texts, repr(one.label[1]))) for one in examples]
     if any(place is None for place in wanted):
         return None
-    return outputs[np.array(wanted, np.int64)]
-
-
-def labels_from(task: Task, examples: Sequence[Example], lessons: Lessons) -> list[Label]:
-    """The labels that outputs give to a task's examples."""
-    units, predictions = [], []
-    for number, lesson in enumerate(lessons):
-        for part in np.split(lesson, task.together):
-            units.append(Unit([], list(range(len(part))), None, example=number))
-            predictions.append(task.keep(part))
-    answers = task.answers(examples, units, predictions)
-    return [task.label_of(answer) for answer in answers]
+    rows = wide.rows_of(train, outputs)
+    return np.concatenate([rows[place] for place in wanted if place is not None])

@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import load_models
 from tasklm.pipeline.context import Run, TaskData
-from tasklm.pipeline.joint_teachers import labels_from
-from tasklm.pipeline.teacher_models import columns_in, lessons_of, teachers_of
+from tasklm.pipeline.teacher_models import (
+    columns_in,
+    labels_from,
+    lessons_of,
+    mean_lessons,
+    teachers_of,
+)
 from tasklm.select.base import read_selection_texts
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, file_digest, read_json, write_json
@@ -57,7 +62,7 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
                 encoded = loaded.encoded(examples)
                 lessons.append(lessons_of(loaded, encoded, columns, run.machine))
                 bar.advance(1)
-        own = [np.mean(one, axis=0) for one in zip(*lessons, strict=True)]
+        own = mean_lessons(task.task, lessons)
         labels = labels_from(task.task, examples, own)
         texts = [example.text for example in examples]
         write_json(folder / LABELS, {"texts": texts, "labels": labels})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,13 @@ from tasklm.models.task_model import LoadedModels, cost_of, kept_of, read_saved_
 from tasklm.run_folder import ENSEMBLE, MODEL, find_run
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import file_digest
-from tasklm.tasks.base import Task
+from tasklm.tasks.base import Label, Task, Unit
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
+from tasklm.tasks.examples import Example
+from tasklm.tasks.text_lessons import text_lessons_of
 from tasklm.tokens.examples import EncodedExamples
 
+Lessons = list[NDArray[np.float64]]  # of each example: (answers, outputs)
 LINEAR = ("wide-text", "wide")  # artefacts of linear models, in the run of a teacher
 OUTPUTS = "train.npy"
 
@@ -69,8 +73,6 @@ def columns_in(student: Task, teacher: Task, named: Teacher) -> list[int]:
     problem = ""
     if student.kind != teacher.kind:
         problem = f"its task is of the kind {teacher.kind}, this one {student.kind}"
-    elif teacher.untaught:
-        problem = teacher.untaught
     elif student.together != teacher.together:
         problem = f"it knows {teacher.together} options, this task has {student.together}"
     elif strange := sorted(set(student.labels) ^ set(teacher.labels)):
@@ -92,12 +94,69 @@ def _range(task: Task) -> str:
 
 def lessons_of(
     loaded: LoadedModels, encoded: EncodedExamples, columns: Sequence[int], machine: Machine
-) -> list[NDArray[np.float64]]:
-    """What a teacher says of each unit, (answers, outputs): these columns of its logits."""
-    lessons = kept_of(
-        loaded.models, loaded.task, encoded, machine, finite=True, keep=loaded.task.lesson
-    )
-    return [np.asarray(lesson, np.float64)[:, list(columns)] for lesson in lessons]
+) -> Lessons:
+    """What a teacher says of each example, (answers, outputs): these columns of its logits.
+
+    Of answers that are places in a text, what it says of words; the models of an ensemble are then
+    asked one by one, for their answers have nothing else in common.
+    """
+    task, in_words = loaded.task, text_lessons_of(loaded.task)
+    if in_words is None:
+        said = kept_of(loaded.models, task, encoded, machine, finite=True, keep=task.lesson)
+        parts = [np.asarray(one, np.float64)[:, list(columns)] for one in said]
+        return [np.concatenate(own) for own in _by_example(encoded, parts)]
+    every = []
+    units = _by_example(encoded, encoded.units)
+    for model in loaded.models:
+        said = kept_of([model], task, encoded, machine, finite=True, keep=task.lesson)
+        every.append(
+            [
+                in_words.text_lesson(example, own, answers, columns)
+                for example, own, answers in zip(
+                    encoded.examples, units, _by_example(encoded, said), strict=True
+                )
+            ]
+        )
+    return mean_lessons(task, every)
+
+
+def _by_example(encoded: EncodedExamples, of_units: Sequence[Any]) -> list[list[Any]]:
+    """What there is for each unit, by the examples that they are of."""
+    of_examples: list[list[Any]] = [[] for _ in encoded.examples]
+    for unit, one in zip(encoded.units, of_units, strict=True):
+        of_examples[unit.example].append(one)
+    return of_examples
+
+
+def mean_lessons(task: Task, every: Sequence[Lessons]) -> Lessons:
+    """The mean of what several teachers say of each example."""
+    in_words = text_lessons_of(task)
+    if in_words is None:
+        return [np.mean(one, axis=0) for one in zip(*every, strict=True)]
+    return [in_words.mean_lesson(one) for one in zip(*every, strict=True)]
+
+
+def lesson_rows(task: Task, examples: Sequence[Example], lessons: Lessons) -> Lessons:
+    """Lessons as rows of so many numbers as the task has."""
+    in_words = text_lessons_of(task)
+    if in_words is None:
+        return lessons
+    both = zip(examples, lessons, strict=True)
+    return [in_words.lesson_rows(example, lesson) for example, lesson in both]
+
+
+def labels_from(task: Task, examples: Sequence[Example], lessons: Lessons) -> list[Label]:
+    """The labels that lessons give to a task's examples."""
+    if in_words := text_lessons_of(task):
+        both = zip(examples, lessons, strict=True)
+        return [in_words.lesson_label(example, lesson) for example, lesson in both]
+    units, predictions = [], []
+    for number, lesson in enumerate(lessons):
+        for part in np.split(lesson, task.together):
+            units.append(Unit([], list(range(len(part))), None, example=number))
+            predictions.append(task.keep(part))
+    answers = task.answers(examples, units, predictions)
+    return [task.label_of(answer) for answer in answers]
 
 
 def out_of_fold(teacher: Teacher) -> NDArray[np.float32] | None:

@@ -28,9 +28,12 @@ from tasklm.pipeline.context import Run, TaskData
 from tasklm.pipeline.joint_teachers import joint_lessons, learnt_from, pupils_of
 from tasklm.pipeline.teacher_models import (
     OUTPUTS,
+    Lessons,
     Teacher,
     columns_in,
+    lesson_rows,
     lessons_of,
+    mean_lessons,
     out_of_fold,
     teachers_of,
 )
@@ -65,11 +68,13 @@ def student_of(names: Sequence[str], changes: Mapping[str, Any]) -> Recipe:
     runs = list(dict.fromkeys(teacher.run for teacher in teachers_of(names)))
     first = recipe_of(runs[0])
     tasks = {recipe_of(run).data.train: run for run in reversed(runs)}
-    student = {
+    student: dict[str, Any] = {
         "distill.teachers": list(names),
         "evaluate.compare": [],
         "evaluate.ensemble": False,
     }
+    if changes.get("train.start"):
+        student["tokens.vocabulary"] = None  # the start brings its own
     if len(tasks) > 1 and not first.several.tasks:
         given = [run for run in runs if run in tasks.values()]
         student["several.tasks"] = [f"{run.name}={run / RECIPE}" for run in given]
@@ -84,8 +89,6 @@ def taught(run: Run, task: TaskData) -> Taught:
     """What the teachers of a run say of its training examples; nothing where it has none."""
     if not run.recipe.distill.teachers:
         return Taught()
-    if reason := task.task.untaught:
-        raise RecipeError([f"distill.teachers: {task.task.kind} cannot be taught: {reason}"])
     teachers = teachers_of(run.recipe.distill.teachers)
 
     def build(folder: Path) -> None:
@@ -113,7 +116,9 @@ def taught(run: Run, task: TaskData) -> Taught:
                     labels = [loaded.task.label_of(answer) for answer in answers]
                     write_json(folder / f"{split}-{number}.json", labels)
                 bar.advance(1)
-        np.save(folder / OUTPUTS, np.mean(outputs, axis=0, dtype=np.float64).astype(np.float32))
+        train = task.splits.train
+        rows = lesson_rows(task.task, train, mean_lessons(task.task, outputs))
+        np.save(folder / OUTPUTS, np.concatenate(rows).astype(np.float32))
 
     # the record of a model has the checksums of its files
     models = [file_digest(teacher.folder / "config.json") for teacher in teachers]
@@ -123,10 +128,8 @@ def taught(run: Run, task: TaskData) -> Taught:
         return Taught(load_array(folder / OUTPUTS, np.float32, dimensions=2), key, folder)
 
 
-def _outputs(
-    run: Run, task: TaskData, teacher: Teacher, loaded: LoadedModels
-) -> NDArray[np.float64]:
-    """A teacher's outputs for train, with columns in the order of the student's labels."""
+def _outputs(run: Run, task: TaskData, teacher: Teacher, loaded: LoadedModels) -> Lessons:
+    """What a teacher says of train, with columns in the order of the student's labels."""
     columns = columns_in(task.task, loaded.task, teacher)
     wide = None
     if loaded.wide is not None:
@@ -141,7 +144,7 @@ def _outputs(
         loaded.length,
         wide,
     )
-    return np.concatenate(lessons_of(loaded, encoded, columns, run.machine))
+    return lessons_of(loaded, encoded, columns, run.machine)
 
 
 def _unlabelled(example: Example) -> Example:

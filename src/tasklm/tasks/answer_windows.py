@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tasklm.tasks.base import NONE, Unit
 from tasklm.tasks.heads.answer_search import OUTPUTS
+from tasklm.tasks.heads.soft_answers import window_lesson
 from tasklm.tasks.heads.wide_answers import BEFORE, wide_outputs
 from tasklm.tasks.readers.squad import MISSING, Gold, first_place, place_of
 from tasklm.tasks.readers.word_rows import split_words
@@ -47,18 +48,38 @@ class Window(Unit):
     @classmethod
     def share_out(cls, units: Sequence[Unit], wide: NDArray[Any]) -> None:
         """Gives each window what a wide part says of its example's text."""
-        begin = end = 0
-        before: Window | None = None
-        for unit in units:
-            assert isinstance(unit, Window)
-            if before is not None and before.text == unit.text:
-                unit.words = before.words
-            elif not len(unit.words):
-                unit.words = np.array(split_words(unit.text), np.int32).reshape(-1, 2)
-            if before is None or before.example != unit.example:
-                begin, end = end, end + BEFORE + len(unit.words)
-            unit.wide, before = wide[begin:end], unit
-        assert end == len(wide)
+        for unit, begin, end in _rows_of_texts(units, BEFORE):
+            unit.wide = wide[begin:end]
+
+    @property
+    def rows_of_text(self) -> int:
+        """What teachers say of the text: a row for "no answer", and one for each word."""
+        return 1 + len(split_words(self.text))
+
+    @classmethod
+    def share_lessons(cls, units: Sequence[Unit], taught: NDArray[Any]) -> None:
+        """Gives each window what teachers say of the part of the text that it has."""
+        for unit, begin, end in _rows_of_texts(units, 1):
+            rows = np.asarray(taught[begin:end], np.float64)
+            unit.taught = window_lesson(rows, unit.words, unit.spans)
+
+
+def _rows_of_texts(units: Sequence[Unit], before_words: int) -> Iterator[tuple[Window, int, int]]:
+    """Windows, whose words are then known, and which rows are of their example: so many, and one
+    for each word.
+    """
+    begin = end = 0
+    before: Window | None = None
+    for unit in units:
+        assert isinstance(unit, Window)
+        if before is not None and before.text == unit.text:
+            unit.words = before.words
+        elif not len(unit.words):
+            unit.words = np.array(split_words(unit.text), np.int32).reshape(-1, 2)
+        if before is None or before.example != unit.example:
+            begin, end = end, end + before_words + len(unit.words)
+        yield unit, begin, end
+        before = unit
 
 
 def window_starts(tokens: int, room: int, shared: int) -> list[int]:

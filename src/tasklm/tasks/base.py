@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasklm.errors import RecipeError, RunError
+from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
 from tasklm.tasks.consistency.base import Consistency
@@ -83,6 +83,17 @@ class Unit:
         """Gives each unit the outputs of a wide part for it."""
         for unit, outputs in zip(units, split_by_unit(units, wide), strict=True):
             unit.wide = outputs
+
+    @property
+    def rows_of_text(self) -> int:
+        """How many rows teachers have for the text of its example; 0: one for each answer."""
+        return 0
+
+    @classmethod
+    def share_lessons(cls, units: Sequence[Unit], taught: NDArray[Any]) -> None:
+        """Gives each unit what teachers say of it."""
+        for unit, lesson in zip(units, split_by_unit(units, taught), strict=True):
+            unit.taught = lesson
 
 
 def split_by_unit(units: Sequence[Unit], outputs: NDArray[Any]) -> list[NDArray[Any]]:
@@ -211,11 +222,6 @@ class Task(Protocol):
         ...
 
     @property
-    def untaught(self) -> str:
-        """Why teachers cannot teach the task; "" where they can."""
-        ...
-
-    @property
     def unsmoothed(self) -> str:
         """Why labels cannot be smoothed (finetune.label_smoothing); "" where they can."""
         ...
@@ -228,8 +234,10 @@ class Task(Protocol):
         """
         ...
 
-    def lesson(self, outputs: Floats) -> Floats:
-        """What the outputs of one unit, cut to its places, teach: logits (answers, classes)."""
+    def lesson(self, outputs: Floats) -> Any:
+        """What the outputs of one unit, cut to its places, teach: logits (answers, classes), or
+        what kinds of `text_lessons` make lessons of.
+        """
         ...
 
     def consistency(self) -> Consistency:
@@ -287,22 +295,6 @@ class Task(Protocol):
         None if the kind has none, or if the texts contain nothing to learn from.
         """
         ...
-
-
-class Untaught:
-    """A kind of task that teachers cannot teach, and why."""
-
-    kind: ClassVar[str]
-    untaught: str
-    unsmoothed = "answers are places in a text, not classes"
-
-    def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
-        """There is none: see `untaught`."""
-        raise RunError(f"{self.kind}: {self.untaught}")
-
-    def lesson(self, outputs: Floats) -> Floats:
-        """There is none: see `untaught`."""
-        raise RunError(f"{self.kind}: {self.untaught}")
 
 
 class LabelsAlone:

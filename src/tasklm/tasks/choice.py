@@ -59,7 +59,7 @@ class Choice(LabelsAlone):
     kind: ClassVar[str] = "choice"
     classifies, pairs, cased = False, False, False
     reads_vectors = False
-    untaught, unsmoothed = "", "options differ from example to example and are no classes"
+    unsmoothed = "options differ from example to example and are no classes"
     labels_alone = "raw text has no question with options"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True

@@ -54,7 +54,7 @@ class Multilabel:
     kind: ClassVar[str] = "multilabel"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
-    untaught, unsmoothed = "", "each label is decided by itself, without classes beside it"
+    unsmoothed = "each label is decided by itself, without classes beside it"
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 

@@ -25,7 +25,6 @@ from tasklm.tasks.base import (
     Metric,
     Tokeniser,
     Unit,
-    Untaught,
 )
 from tasklm.tasks.baselines.usual_arcs import Arc, Neighbours, UsualArcs, most
 from tasklm.tasks.consistency.trees import TreeConsistency
@@ -51,12 +50,13 @@ from tasklm.tasks.readers.word_rows import (
     words_of,
 )
 from tasklm.tasks.saved import names_in, text_in, truth_in
+from tasklm.tasks.text_lessons import SentenceUnit, TaughtTrees
 
 DIGITS = 9  # of the number of a word, at most
 
 
 @TASKS.register("parse")
-class Parse(Untaught):
+class Parse(TaughtTrees):
     """Dependency parsing; the label of an example is a list of (head, relation), a head being the
     number of a word from 1, or 0.
 
@@ -68,7 +68,6 @@ class Parse(Untaught):
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
     reads_vectors = False
-    untaught = "the scores of all possible heads are too large to store"
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     together = 1
@@ -166,7 +165,7 @@ class Parse(Untaught):
         the words that fit.
         """
         sentences = [words_of(example, self.characters)[0] for example in examples]
-        units = []
+        units: list[Unit] = []
         for number, (example, pieces) in enumerate(
             zip(examples, pieces_of(sentences, tokeniser, length - 2), strict=True)
         ):
@@ -177,7 +176,8 @@ class Parse(Untaught):
             targets = None
             if example.label is not None:
                 targets = self._targets(example.label, len(places))
-            units.append(Unit([*tokens, tokeniser.sep], places, targets, example=number))
+            row = [*tokens, tokeniser.sep]
+            units.append(SentenceUnit(row, places, targets, example=number, words=len(pieces)))
         return units
 
     def _targets(self, label: Sequence[Arc], places: int) -> NDArray[np.int64]:

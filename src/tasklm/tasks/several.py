@@ -33,6 +33,7 @@ from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.mean_metric import MeanMetric
 from tasklm.tasks.members import Member, numbered, parts_of, places_of
 from tasklm.tasks.saved import number_in, text_in
+from tasklm.tasks.text_lessons import lesson_width
 from tasklm.tasks.turns import Turn
 
 KIND = "several"
@@ -86,8 +87,6 @@ class Several:
             first += count
         self.outputs = first
         self.turns = _turns(self.members)
-        untaught = [member for member in self.members if member.task.untaught]
-        self.untaught = "; ".join(f"{one.name}: {one.task.untaught}" for one in untaught)
         self.pairs = any(member.task.pairs for member in self.members)
         self.cased = any(member.task.cased for member in self.members)
         self._numbers = {member.name: number for number, member in enumerate(self.members)}
@@ -349,8 +348,7 @@ def _turns(members: Sequence[Member]) -> tuple[Turn, ...]:
         turns.append(Turn(tuple(tasks), mixed, mixed.outputs, True))
     for member in members:
         if not member.shares:
-            outputs = max(1, len(member.task.labels))
-            turns.append(Turn((member.name,), member.task, outputs, False))
+            turns.append(Turn((member.name,), member.task, lesson_width(member.task), False))
     return tuple(turns)
 
 

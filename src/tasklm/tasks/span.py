@@ -44,7 +44,6 @@ from tasklm.tasks.base import (
     Metric,
     Tokeniser,
     Unit,
-    Untaught,
 )
 from tasklm.tasks.baselines.answer_fitting import fit_spans
 from tasklm.tasks.baselines.best_sentence import best_sentence, sentences, word_weights
@@ -52,23 +51,16 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.heads.answer_head import AnswerHead
-from tasklm.tasks.heads.answer_search import (
-    AXES,
-    BEAM,
-    OF_NETWORK,
-    RANK,
-    Kept,
-    best_answers,
-    best_threshold,
-)
+from tasklm.tasks.heads.answer_search import BEAM, Kept, best_answers, best_threshold
+from tasklm.tasks.heads.soft_answers import HIDDEN, end_scores
 from tasklm.tasks.metrics import answer_metric
 from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.squad import Gold, first_place, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
+from tasklm.tasks.text_lessons import TaughtSpans
 
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
 FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: beyond it, an error
-_HIDDEN = -1e30  # score of padding: finite, so that a row of padding alone gives no NaN
 _SHOWN = 3
 
 
@@ -91,7 +83,7 @@ class GoldTexts:
 
 
 @TASKS.register("span")
-class Span(LabelsAlone, Untaught):
+class Span(LabelsAlone, TaughtSpans):
     """Extractive question answering.
 
     Gold labels are lists of (answer, its start), predicted ones texts; "": no answer.
@@ -101,7 +93,6 @@ class Span(LabelsAlone, Untaught):
     classifies, pairs, cased = False, True, False
     reads_vectors = False
     labels_alone = "raw text has no questions"
-    untaught = "answers are token positions, and a teacher may use other tokens"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
 
@@ -215,16 +206,8 @@ class Span(LabelsAlone, Untaught):
         outputs = outputs.float()
         padding = targets[..., 0] == NONE
         starts, ends = (targets == 1).float().unbind(-1)
-        # sums of products, not matrix products: autocast leaves these in fp32
-        of_starts = starts.unsqueeze(-1) * outputs[..., 2 : 2 + RANK]
-        begin = of_starts.sum(-2, keepdim=True)  # that of the gold start
-        finish = outputs[..., 2 + RANK : OF_NETWORK]
-        end_scores = (finish * begin).sum(-1) / math.sqrt(RANK) + outputs[..., 1]
-        begins = outputs[..., OF_NETWORK : OF_NETWORK + AXES]
-        axis = (starts.unsqueeze(-1) * begins).sum(-2, keepdim=True)
-        end_scores = end_scores + (outputs[..., OF_NETWORK + AXES :] * axis).sum(-1)
-        start_logs = outputs[..., 0].masked_fill(padding, _HIDDEN).log_softmax(-1)
-        end_logs = end_scores.masked_fill(padding, _HIDDEN).log_softmax(-1)
+        start_logs = outputs[..., 0].masked_fill(padding, HIDDEN).log_softmax(-1)
+        end_logs = end_scores(outputs, starts).masked_fill(padding, HIDDEN).log_softmax(-1)
         return -(starts * start_logs).sum() - (ends * end_logs).sum()
 
     def count(self, targets: Tensor) -> int:

@@ -84,7 +84,7 @@ class Tag:
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
-    untaught, unsmoothed = "", ""
+    unsmoothed = ""
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1

@@ -41,15 +41,17 @@ class Turn:
 def share_taught(
     turns: Sequence[tuple[Turn, Sequence[Unit]]], examples: int, taught: NDArray[np.float32]
 ) -> None:
-    """Gives each unit what teachers say of it: answers are in the order of the examples."""
-    counts = np.zeros(examples + 1, np.int64)
+    """Gives each unit what teachers say of it: rows are in the order of the examples."""
+    counts = np.zeros(examples, np.int64)
     for turn, units in turns:
         for unit in units:
-            counts[unit.example + 1] += turn.answers(unit)
-    starts = np.cumsum(counts)
-    assert starts[-1] == len(taught)
+            if rows := unit.rows_of_text:
+                counts[unit.example] = rows
+            else:
+                counts[unit.example] += turn.answers(unit)
+    assert counts.sum() == len(taught)
+    parts = np.split(taught, np.cumsum(counts)[:-1])
     for turn, units in turns:
-        for unit in units:
-            first = starts[unit.example]
-            starts[unit.example] += turn.answers(unit)
-            unit.taught = taught[first : starts[unit.example], : turn.outputs]
+        own = [parts[example] for example in dict.fromkeys(unit.example for unit in units)]
+        if own:
+            units[0].share_lessons(units, np.concatenate(own)[:, : turn.outputs])

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasklm.tasks.base import NONE, Task, Unit, split_by_unit
+from tasklm.tasks.base import NONE, Task, Unit
 from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.several import turns_of
@@ -122,9 +122,8 @@ class EncodedExamples:
         units = task.encode(examples, vocabulary, length)
         if wide is not None and units:
             units[0].share_out(units, wide)
-        if taught is not None:
-            for unit, logits in zip(units, split_by_unit(units, taught), strict=True):
-                unit.taught = logits
+        if taught is not None and units:
+            units[0].share_lessons(units, taught)
         return cls(examples, units, vocabulary, length, task.together)
 
     def __len__(self) -> int:

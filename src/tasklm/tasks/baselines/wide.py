@@ -111,6 +111,18 @@ class Wide:
         units[0].share_out(units, np.asarray(outputs, np.float64))
         return units, [task.keep(np.asarray(unit.added(), np.float64)) for unit in units]
 
+    def rows_of(
+        self, examples: Sequence[Example], outputs: NDArray[np.float32]
+    ) -> list[NDArray[np.float32]]:
+        """The outputs of each example."""
+        units = self.features.units(examples)
+        if units:
+            units[0].share_out(units, outputs)
+        rows: list[list[Any]] = [[] for _ in examples]
+        for unit in units:
+            rows[unit.example].append(unit.wide)
+        return [np.concatenate(own) for own in rows]
+
     def save(self, folder: Path) -> None:
         """Writes the features, the weights and wide.json, what they are."""
         folder.mkdir(parents=True, exist_ok=True)

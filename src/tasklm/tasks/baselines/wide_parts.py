@@ -84,6 +84,18 @@ class WideParts:
             return [Unit([], [0], None, example=number) for number in range(len(examples))]
         return part.features.units(examples)
 
+    def rows_of(
+        self, examples: Sequence[Example], outputs: NDArray[np.float32]
+    ) -> list[NDArray[np.float32]]:
+        """The outputs of each example of the tasks that share a head."""
+        sharing = [one for one in examples if one.task in self.columns]
+        counts = np.ones(len(sharing), np.int64)
+        for name in self.parts:
+            places = [place for place, one in enumerate(sharing) if one.task == name]
+            units = self._units(name, _own(sharing, name))
+            counts[places] = [len(unit.places) for unit in units]
+        return np.split(outputs, np.cumsum(counts)[:-1])
+
     def units_with(
         self, task: Task, examples: Sequence[Example], outputs: Any
     ) -> tuple[list[Unit], list[Any]]:

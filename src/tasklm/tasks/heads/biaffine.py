@@ -68,6 +68,13 @@ def _with_one(values: Tensor) -> Tensor:
     return functional.pad(values, (0, 1), value=1.0)
 
 
+def head_scores(outputs: Tensor, head: Tensor) -> Tensor:
+    """The scores (rows, places, places) of heads; padding, whose own head is NONE, is none."""
+    may_be_head = head != NONE
+    may_be_head = torch.cat([torch.ones_like(may_be_head[:, :1]), may_be_head[:, 1:]], 1)
+    return outputs[..., 0].masked_fill(~may_be_head.unsqueeze(1), -torch.inf)
+
+
 def arc_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """The cross-entropy of heads, and of relations at the heads of gold, summed over words, in
     fp32.
@@ -77,9 +84,7 @@ def arc_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """
     outputs = outputs.float()
     head, relation = targets.unbind(2)
-    may_be_head = head != NONE
-    may_be_head = torch.cat([torch.ones_like(may_be_head[:, :1]), may_be_head[:, 1:]], 1)
-    arcs = outputs[..., 0].masked_fill(~may_be_head.unsqueeze(1), -torch.inf)
+    arcs = head_scores(outputs, head)
     known = torch.where(head >= 0, head, NONE)
     loss = functional.cross_entropy(
         arcs.flatten(0, 1), known.flatten(), ignore_index=NONE, reduction="sum"

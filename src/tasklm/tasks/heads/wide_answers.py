@@ -55,11 +55,11 @@ def wide_outputs(rows: Floats, words: Bounds, spans: Bounds) -> NDArray[np.float
     Place 0, [CLS], has the probability of no answer, or of one that begins elsewhere.
     """
     outputs = np.zeros((len(spans), OUTPUTS), np.float32)
-    _spread(rows, *_places(words, spans), outputs, LONGEST, OF_NETWORK)
+    _spread(rows, *places_of_words(words, spans), outputs, LONGEST, OF_NETWORK)
     return outputs
 
 
-def _places(words: Bounds, spans: Bounds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def places_of_words(words: Bounds, spans: Bounds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The places in which each word begins and ends; 0 where none of them does."""
     begins, ends = np.zeros(len(words), np.int64), np.zeros(len(words), np.int64)
     place = np.arange(1, len(spans))

@@ -1,0 +1,1 @@
+"""What distillation.py reads from its runs, and its page."""
