@@ -32,7 +32,14 @@ from tasklm.train.optim.schedules import Schedule
 from tasklm.train.showing import shown_rows
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage2 import FinetuneStage
-from tasklm.train.stages import batch_of, begin, finetune_stage, held_out_text, joint_stage
+from tasklm.train.stages import (
+    SEEDS_OF_A_TRAINING,
+    batch_of,
+    begin,
+    finetune_stage,
+    held_out_text,
+    joint_stage,
+)
 from tasklm.train.steps import Record, step_seed
 from tasklm.train.timing import matmul_ceiling
 
@@ -149,7 +156,7 @@ def run_stage2(
 ) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json."""
     # different from the seeds of stage 1 and from each other
-    seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
+    seed_of_draws = 1000 + SEEDS_OF_A_TRAINING * (seed.stage1 - 1) + seed.stage2
     stage = finetune_stage(
         context, settings, seed_of_draws, plan.metric, folder / BEST, plan.epochs
     )

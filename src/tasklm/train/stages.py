@@ -42,6 +42,7 @@ from tasklm.train.unlabelled import RawLosses, RawText, Studying
 
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
+SEEDS_OF_A_TRAINING = 100  # numbers that the fine-tunings of one stage 1 take for their draws
 
 
 def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int) -> JointStage:
@@ -200,7 +201,8 @@ def finetune_stage(
     """Stage 2 with random weights; `epochs` set how fast labels outweigh teachers."""
     batch = batch_of(settings, context)
     accumulate = accumulation(context, settings, batch)
-    torch.manual_seed(step_seed(seed, 0))
+    # the mean of heads that begin apart is no head (arXiv 2203.05482); the encoder's weights follow
+    torch.manual_seed(step_seed((seed - 1) // SEEDS_OF_A_TRAINING if settings.soup else seed, 0))
     # features that stay as they are have no dropout but the head's
     dropout = 0.0 if settings.freeze else settings.dropout
     shape = dataclasses.replace(context.shape, dropout=dropout)
