@@ -111,6 +111,9 @@ def run_stage1(
         )
 
     summary = _follow(title, plan.steps, loop, checkpoints.folder, peak, tracker)
+    if stage.held_out is not None and plan.steps:
+        with _averaged(average):
+            summary["held_out"] = stage.held_out.summary()
     if not ranks.first:
         return
     _curve_without_steps(checkpoints.folder, summary)
@@ -120,8 +123,6 @@ def run_stage1(
         folder, context.encoder, context.shape, context.vocabulary, settings, context.length
     )
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
-    if stage.held_out is not None and stage.held_out.loss is not None:
-        chosen["held_out"] = stage.held_out.summary()
     write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
 

@@ -30,7 +30,7 @@ from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.tokens.task_draws import TaskDraws, weight_of
 from tasklm.tokens.turn_streams import AnyStream, TurnStream
 from tasklm.train.context import TrainingContext
-from tasklm.train.held_out import SEED, HeldOutText, batches_of, rows_measured
+from tasklm.train.held_out import SEED, HeldOutText, Rows, rows_measured
 from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
 from tasklm.train.shares import best_share
@@ -94,17 +94,16 @@ def held_out_text(
     if not len(context.held_out) or stage.external is None:
         return None
     assert context.external is not None
-    passages, length = np.asarray(context.held_out), context.length
-    rows = rows_measured(steps, batch)
-    plain = packed_rows(context.external, passages, context.vocabulary, length, rows)
-    text = stage.objective.held_out(plain, SEED)
+    passages, objective, machine = np.asarray(context.held_out), stage.objective, context.machine
+    some, all_rows = rows_measured(steps, batch)
+    plain = packed_rows(context.external, passages, context.vocabulary, context.length, all_rows)
+    text = objective.held_out(plain, SEED)
     return HeldOutText(
         stage.module,
-        context.machine,
-        batches_of(text, context.machine),
-        stage.objective.targets(text),
+        machine,
         len(passages),
-        text.batch.ids.numel(),
+        Rows.of(text.first(some), objective, machine),
+        Rows.of(text, objective, machine),
     )
 
 
