@@ -16,6 +16,7 @@ import argparse
 import itertools
 import os
 import shlex
+import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,13 +120,15 @@ def _job(task: str, arm: str, seed: int, arms: Arms, options: argparse.Namespace
         f"data.{split}": str(require_file(options.data / task / f"{split}.jsonl.gz", remedy))
         for split in ("train", "dev")
     }
+    # with a soup a run is evaluated, on dev alone
+    scoring = {"evaluate.baselines": False, "evaluate.bootstrap": 100}
     own = {"train.seed": seed, "train.seeds": 1, "finetune.seeds": max(1, options.tunings)}
     machine = {"hardware.cache": str(options.work / "cache"), "hardware.threads": options.threads}
     if torch.cuda.is_available():
         memory = torch.cuda.get_device_properties(0).total_memory
         machine["hardware.memory"] = _GPU_SHARE * memory / 1e9 / options.at_once
     given = {**files, "data.corpus": [options.corpus], "data.leaks": "drop", **machine}
-    given |= {**arms.base, **_of_all(options), **arms.options(arm), **own}
+    given |= {**scoring, **arms.base, **_of_all(options), **arms.options(arm), **own}
     recipe = recipe_of(options.recipe, given)
     folder = options.work / f"{_flops_of(recipe):g}" / task / arm / str(seed)
     return Job(task, arm, seed, folder, recipe)
@@ -158,7 +161,9 @@ def _work(
 ) -> Callable[[], None]:
     """The run of a job, which is skipped when its folder holds it."""
     about = circumstances(options.at_once)
-    verb = "finetune" if options.tunings else "train"
+    verb = "train"
+    if options.tunings:
+        verb = "evaluate" if job.recipe.finetune.soup else "finetune"
 
     def work() -> None:
         if not folders.is_done(job.folder, text, job.recipe):
@@ -181,15 +186,24 @@ def _results(jobs: list[Job], texts: dict[str, Text]) -> dict[str, Any]:
         stage1 = read_json(job.folder / "stage1" / "summary.json")
         held_out = stage1.get("held_out", {"loss": None})
         tuned = [read_json(path) for path in sorted(job.folder.glob("stage2/seed-*/summary.json"))]
+        scores = _soup_in(job.folder) or [one["dev"] for one in tuned]
         runs[str(job.seed)] = {
             **held_out,
             "content": text.about["content"],
             "objective": job.recipe.train.objective,
-            "dev": 100 * sum(one["dev"] for one in tuned) / len(tuned) if tuned else None,
+            "dev": 100 * statistics.fmean(scores) if scores else None,
             **{name: stage1[name] for name in ("steps", "flops", "seconds")},
         }
         task["metric"] = tuned[0]["metric"] if tuned else task["metric"]
     return tasks
+
+
+def _soup_in(folder: Path) -> list[float]:
+    """The dev scores of the mean weights of all fine-tunings, where a run has them."""
+    if not (folder / "scores.json").exists():
+        return []
+    rows = read_json(folder / "scores.json")["rows"]
+    return [value for row in rows if row["kind"] == "soup" for value in row["dev"]["values"]]
 
 
 def _options() -> argparse.Namespace:

@@ -57,6 +57,8 @@ def table(arms: Mapping[str, Runs]) -> list[str]:
         cells = [name, str(len(runs)), number(losses, 4), "", "", number(scores, 2), "", ""]
         if name != BASE:
             cells[3:5] = number(of_loss, 4, sign=True), verdict(of_loss, less_is_better=True)
+            if losses and base and not of_loss:
+                cells[4] = "not comparable"
             cells[6:8] = number(of_dev, 2, sign=True), verdict(of_dev, less_is_better=False)
         steps = sorted({run["steps"] for run in runs.values()})
         seconds = [run["seconds"] for run in runs.values()]
@@ -74,12 +76,13 @@ def page_of(record: Mapping[str, Any]) -> str:
         "with their mean and its 95 % interval (Student's t); *open*: the interval holds 0. Held-out "
         "loss: of selected text that stage 1 never reads, the lower the better; it is compared where "
         "text, vocabulary and objective are the same. "
-        f"Dev: in points, the mean of {settings['tunings']} fine-tunings. Test is not read. "
-        f"With {max(1, len(record['arms']) - 1)} arms, about one in twenty intervals leaves out 0 by chance.",
+        f"Dev: in points, the mean over the fine-tunings of a stage 1 ({settings['tunings']}), with `finetune.soup` the score of their "
+        "mean weights. Test is not read. "
+        "About one interval in twenty leaves out 0 by chance: confirm what looks better with other seeds.",
         "",
     ]
     for task, about in record["tasks"].items():
-        lines += [f"## {task}, {about['metric']}", ""]
+        lines += [f"## {task}, {about['metric']}".rstrip(", "), ""]
         if measured := _measured(about["arms"]):
             lines += [measured, ""]
         lines += [*table(about["arms"]), ""]

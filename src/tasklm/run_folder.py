@@ -124,6 +124,14 @@ def trainings_of(seeds: Sequence[Seed]) -> int:
     return len({seed.stage1 for seed in seeds})
 
 
+def by_training(seeds: Sequence[Seed]) -> list[list[Seed]]:
+    """The seeds of each training of stage 1."""
+    trainings: dict[int, list[Seed]] = {}
+    for seed in seeds:
+        trainings.setdefault(seed.stage1, []).append(seed)
+    return list(trainings.values())
+
+
 def best_seed(seeds: Sequence[Seed]) -> Seed:
     """The seed with the highest dev score; the first in a tie."""
     return max(seeds, key=lambda seed: float(seed.summary()["dev"]))

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tasklm.device.ranks import Ranks
 from tasklm.errors import RunError
+from tasklm.models.weights import load_weights
 from tasklm.objectives.base import OBJECTIVES, HeldOutObjective
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.parsing import values_for_key
@@ -24,7 +25,7 @@ from tasklm.tokens.shards import Shards
 from tasklm.tracking import SILENT
 from tasklm.train import held_out as measuring
 from tasklm.train.context import TrainingContext
-from tasklm.train.held_out import HELD_OUT, HeldOutText, batches_of, rows_measured
+from tasklm.train.held_out import HELD_OUT, HeldOutText, Rows, rows_measured
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import held_out_text, joint_stage
@@ -42,7 +43,7 @@ def holding(parts: TrainingContext) -> TrainingContext:
 
 def stage_of(context: TrainingContext, rows: int = 7, **changes: object) -> JointStage:
     stage = joint_stage(context, Train(**changes), rho1=2, batch=8)  # type: ignore[arg-type]
-    stage.held_out = held_out_text(context, stage, 1000 * rows, 1)
+    stage.held_out = held_out_text(context, stage, 75 * rows, 1)
     return stage
 
 
@@ -60,9 +61,10 @@ def test_how_many_passages_are_held_out() -> None:
     assert held_out_count(100, 1_000) == 20
 
 
-def test_a_measurement_reads_a_thousandth_of_the_text_and_a_row_at_least() -> None:
-    assert rows_measured(3000, 256) == 768
-    assert rows_measured(10, 8) == 1
+def test_measurements_read_a_small_share_of_the_text_and_a_row_at_least() -> None:
+    assert rows_measured(3000, 256) == (512, 10_240)
+    assert rows_measured(2950, 256)[0] == 256 and rows_measured(3050, 256)[0] == 512
+    assert rows_measured(10, 8) == (1, 1)
 
 
 def hash_by_hand(tokens: list[int]) -> int:
@@ -137,12 +139,12 @@ def test_the_loss_is_the_mean_cross_entropy_of_hidden_tokens_row_by_row(
     stage = stage_of(holding, dropout=0.5, mask_rate=0.4, whole_words=True, next_sentence=True)
     text, module = text_of(stage), stage.module
     assert holding.external is not None
-    loss = text.measure()
-    assert module.training and loss == text.measure()  # without dropout
+    loss = text.loss(text.whole)
+    assert module.training and loss == text.loss(text.whole)  # without dropout
     module.eval()
     losses, hidden, tokens = [], 0, 0
     mask = holding.vocabulary.mask
-    for batch in text.batches:
+    for batch in text.whole.batches:
         states = module.encoder(batch.batch)
         logits = module.objective.logits(states, module.encoder.token)
         for row, columns in enumerate(batch.picked):
@@ -160,7 +162,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_hidden_tokens_row_by_row(
 def test_the_text_is_the_same_for_all_seeds_and_settings(holding: TrainingContext) -> None:
     one = text_of(stage_of(holding, seed=1))
     other = text_of(stage_of(holding, seed=5, mask_rate=0.3, hide="mask", accumulate=4))
-    for mine, theirs in zip(one.batches, other.batches, strict=True):
+    for mine, theirs in zip(one.whole.batches, other.whole.batches, strict=True):
         assert torch.equal(mine.batch.ids, theirs.batch.ids)
         assert torch.equal(mine.answers, theirs.answers)
 
@@ -169,23 +171,34 @@ def test_the_loss_is_the_same_for_any_split(
     holding: TrainingContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = text_of(stage_of(holding))
-    wanted = whole.measure()
+    wanted = whole.loss(whole.whole)
     monkeypatch.setattr(measuring, "AT_ONCE", 64)
     pieces = text_of(stage_of(holding))
-    assert len(pieces.batches) > len(whole.batches) == 1
-    assert pieces.measure() == pytest.approx(wanted, abs=1e-6)
+    assert len(pieces.whole.batches) > len(whole.whole.batches) == 1
+    assert pieces.loss(pieces.whole) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_processes_share_the_rows(holding: TrainingContext) -> None:
     stage = stage_of(holding, rows=3)
-    (text,) = text_of(stage).batches
+    (text,) = text_of(stage).whole.batches
     rows = []
     for rank in range(4):  # the last has none
         machine = dataclasses.replace(holding.machine, ranks=Ranks(rank, 4))
-        rows += [batch.batch.ids for batch in batches_of(text, machine)]
+        own = Rows.of(text, stage.objective, machine)
+        rows += [batch.batch.ids for batch in own.batches]
+        assert own.targets == text_of(stage).whole.targets  # of all processes
     assert len(rows) == 3 and torch.equal(torch.cat(rows), text.batch.ids)
-    text_of(stage).batches = []
-    assert text_of(stage).measure() == 0.0
+    assert not own.batches and text_of(stage).loss(own) == 0.0
+
+
+def test_the_curve_is_of_the_first_rows(holding: TrainingContext) -> None:
+    stage = joint_stage(holding, Train(), rho1=2, batch=8)
+    text = held_out_text(holding, stage, 1500 * 5, 1)
+    assert text is not None
+    (some,), (whole,) = text.some.batches, text.whole.batches
+    assert torch.equal(some.batch.ids, whole.batch.ids[:4]) and len(some.answers) == 4
+    assert torch.equal(some.batch.pieces, whole.batch.pieces[:4])
+    assert text.some.targets["lm"] < text.whole.targets["lm"] and text.some.tokens == 4 * 32
 
 
 def test_it_is_measured_twenty_times_and_at_the_end(holding: TrainingContext) -> None:
@@ -219,7 +232,12 @@ def test_a_training_that_is_cut_off_measures_the_same(
     curve = read_json(tmp_path / "cut" / "curve.json")
     losses = [point[HELD_OUT] for point in curve if HELD_OUT in point]
     assert len(losses) == 20 and losses[-1] < losses[0]
-    assert summaries[0]["held_out"]["loss"] == pytest.approx(losses[-1], abs=1e-5)
+    stage = joint_stage(holding, Train(), rho1=2, batch=8)
+    stage.module.load_state_dict(load_weights(tmp_path / "cut" / "model.safetensors"))
+    text = held_out_text(holding, stage, STEPS, 8)
+    assert text is not None  # the averaged weights are measured, which are the saved ones
+    assert text.summary() == summaries[0]["held_out"]
+    assert round(text.loss(text.some), 5) == losses[-1]
     assert summaries[0]["held_out"]["passages"] == 9
 
 
@@ -231,7 +249,8 @@ def test_measuring_does_not_change_the_training(
     trained(tmp_path / "not", holding, dropout=0.3)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("measured", "not")]
     assert weights[0] == weights[1]
-    assert "held_out" not in read_json(tmp_path / "not" / "summary.json")
+    curve = read_json(tmp_path / "not" / "curve.json")
+    assert not any(HELD_OUT in point for point in curve)
 
 
 @pytest.mark.parametrize("objective", ["permutation", "bilm"])
@@ -241,7 +260,7 @@ def test_other_objectives_have_their_own_loss(holding: TrainingContext, objectiv
         holding = dataclasses.replace(holding, encoder="bilstm", shape=shape)
     text = text_of(stage_of(holding, objective=objective))
     # of an untrained model: that of an even guess
-    assert text.measure() == pytest.approx(np.log(len(holding.vocabulary)), rel=0.1)
+    assert text.loss(text.whole) == pytest.approx(np.log(len(holding.vocabulary)), rel=0.1)
 
 
 def test_objectives_with_samples_have_none() -> None:

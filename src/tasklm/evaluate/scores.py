@@ -33,8 +33,9 @@ from tasklm.tasks.base import Floats, Metric, Task
 from tasklm.tasks.members import Member
 from tasklm.tasks.several import members_of
 
-# ensemble: ours, all seeds together; teacher: a model that taught ours
-Kind = Literal["ours", "ensemble", "ablation", "baseline", "teacher"]
+# ensemble: ours, all seeds together; soup: ours, with the mean weights of its seeds; teacher: a
+# model that taught ours
+Kind = Literal["ours", "ensemble", "soup", "ablation", "baseline", "teacher"]
 METRIC_NAMES = {
     "macro_f1": "macro-F1",
     "micro_f1": "micro-F1",
@@ -133,6 +134,7 @@ class Scores:
     recipe: str = ""  # hash of the recipe that produced them
     trainings: int = 1  # of stage 1
     linear: bool = False  # the model is the linear one: no network was better on dev
+    averaged: bool = False  # the model has the mean weights of its seeds: none was better on dev
 
     @property
     def ours(self) -> Row | None:

@@ -11,6 +11,7 @@ from tasklm.evaluate.task_tables import beside_own_models
 LINEAR = "The model is the linear model of words alone: no trained network was better on dev. "
 JOINT_TEACHERS = "teachers of the tasks"  # the row of all teachers of several tasks
 UNTRAINED = "The model is the linear model of words alone: no network was trained. "
+AVERAGED = "The model has the mean weights of its seeds: better on dev than each of them. "
 # of stage 1, per model: fewer say too little about other seeds
 TRAININGS = 3
 
@@ -20,6 +21,8 @@ def with_verdict(scores: Scores, has_network: bool = True) -> Scores:
     ships = ""
     if scores.linear:
         ships = LINEAR if has_network else UNTRAINED
+    if scores.averaged:
+        ships = AVERAGED
     others = beside_own_models(scores) + _beside_teachers(scores)
     return dataclasses.replace(scores, verdict=ships + verdict(scores) + others)
 

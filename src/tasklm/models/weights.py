@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -25,6 +27,21 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
             temporary.unlink(missing_ok=True)
             raise
         publish(temporary, path)
+
+
+def mean_weights(several: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The means of the tensors of several models of one shape; what is not a number in all of them
+    is that of the first.
+    """
+    first = several[0]
+    if len(several) == 1:
+        return first
+    mean = dict(first)
+    for name, tensor in first.items():
+        if tensor.is_floating_point():
+            every = torch.stack([weights[name].double() for weights in several])
+            mean[name] = every.mean(0).to(tensor.dtype)
+    return mean
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

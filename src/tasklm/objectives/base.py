@@ -76,6 +76,12 @@ class Corrupted:
         rows = self.batch.rows_of_part(number, parts)
         return self._each(lambda tensor: tensor[rows], self.batch.part(number, parts))
 
+    def first(self, rows: int) -> Corrupted:
+        """The first rows, of which there may be fewer."""
+        whole = self.batch
+        batch = replace(whole, **changed_tensors(whole, lambda tensor: tensor[:rows]))
+        return self._each(lambda tensor: tensor[:rows], batch)
+
     def counted(self) -> Corrupted:
         """The same with the tiles of its batch, or the bounds of its pieces."""
         return replace(self, batch=self.batch.counted())

@@ -19,36 +19,45 @@ from tasklm.models.task_model import (
     new_encoder,
     save_models,
 )
-from tasklm.models.weights import load_weights
+from tasklm.models.weights import load_weights, mean_weights
 from tasklm.pipeline.context import Predictions, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import fitted_wide, keep_linear, wide_part
 from tasklm.pipeline.teachers import predicted
-from tasklm.run_folder import ENSEMBLE, MODEL, SCORES, SUMMARY, Seed, best_seed
+from tasklm.run_folder import ENSEMBLE, MODEL, SCORES, SUMMARY, Seed, best_seed, by_training
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Task
 from tasklm.train.context import TrainingContext
 
 TOGETHER = "ensemble-predictions"  # artefact of the ensemble's answers
+SOUPS = "soup-predictions"  # artefact of the answers of models with averaged weights
+Members = Sequence[Seed]  # a seed, or several whose weights are averaged
 
 
 def predict_splits(
     run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
     """The answers of every seed's best model on dev and test, the only time that test is read."""
-    return _predicted(run, task, parts, "predictions", [[seed] for seed in seeds])
+    return _predicted(run, task, parts, "predictions", [[[seed]] for seed in seeds])
 
 
 def predict_together(
     run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
 ) -> Predictions:
     """The answers of the ensemble of all seeds, from their averaged outputs."""
-    return _predicted(run, task, parts, TOGETHER, [seeds])
+    return _predicted(run, task, parts, TOGETHER, [[[seed] for seed in seeds]])
+
+
+def predict_soups(
+    run: Run, task: TaskData, parts: TrainingContext, seeds: list[Seed]
+) -> Predictions:
+    """The answers of a model for each training of stage 1: with the mean weights of its seeds."""
+    return _predicted(run, task, parts, SOUPS, [[members] for members in by_training(seeds)])
 
 
 def _predicted(
-    run: Run, task: TaskData, parts: TrainingContext, name: str, groups: list[list[Seed]]
+    run: Run, task: TaskData, parts: TrainingContext, name: str, groups: list[list[Members]]
 ) -> Predictions:
-    """The answers of each group of seeds, averaged within the group, as the artefact `name`."""
+    """The answers of each group of models, whose outputs are averaged, as the artefact `name`."""
     splits = [split for split in ("dev", "test") if task.splits.named().get(split)]
 
     def build(folder: Path) -> None:
@@ -60,7 +69,7 @@ def _predicted(
         if "test" in splits:
             encoded["test"] = parts.encoded(task.splits.test)
         for number, group in enumerate(groups, 1):
-            models = [_model_of(parts, seed) for seed in group]
+            models = [_model_of(parts, members) for members in group]
             outputs = {
                 split: kept_of(models, task.task, encoded[split], run.machine) for split in splits
             }
@@ -70,7 +79,7 @@ def _predicted(
                 answers = tuned.answers(part.examples, part.units, outputs[split])
                 write_json(folder / f"{split}-{number}.json", answers)
 
-    seeds = list(chain.from_iterable(groups))
+    seeds = list(chain.from_iterable(chain.from_iterable(groups)))
     folder = run.artefacts.build(
         name, _seeds_key(seeds), build, uses=[seed.folder for seed in seeds]
     )
@@ -85,14 +94,15 @@ def _seeds_key(seeds: list[Seed]) -> str:
     return digest([seed.key for seed in seeds])
 
 
-def _model_of(parts: TrainingContext, seed: Seed) -> TaskModel:
+def _model_of(parts: TrainingContext, members: Members) -> TaskModel:
+    """The model of a seed, or with the mean weights of several."""
     encoder = new_encoder(parts.encoder, parts.shape, parts.vocabulary)
     model = TaskModel(
         encoder,
         parts.task.head(parts.shape.width, 0.0, encoder.normed_heads),
         parts.wide is not None,
     )
-    model.load_state_dict(load_weights(seed.weights))
+    model.load_state_dict(mean_weights([load_weights(seed.weights) for seed in members]))
     return model.to(parts.machine.device)
 
 
@@ -112,14 +122,15 @@ def model_row(
     predictions: Predictions | None = None,
     ours_test: Predicted | None = None,
 ) -> Row:
-    """The score row of a trained model, or of the ensemble of its seeds with its own predictions.
+    """The score row of a trained model, or of its seeds together with their own predictions.
 
-    An ensemble costs all trainings, a single model one training of each stage, on average.
+    An ensemble costs all trainings, a single model one training of each stage, on average, and a
+    soup one of the first with all of its second.
     """
     run, task, parts, seeds = trained.run, trained.task, trained.parts, trained.seeds
     predictions = trained.predictions if predictions is None else predictions
     together = kind == "ensemble"
-    spent, cost = _spent(run, seeds, together), cost_of(parts.encoder, parts.shape)
+    spent, cost = _spent(run, seeds, kind), cost_of(parts.encoder, parts.shape)
     trainings = 1 if together else trained.trainings
     test, passages, tokens = None, 0, 0
     if "test" in predictions:
@@ -148,8 +159,8 @@ def model_row(
     return make_row(inputs)
 
 
-def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
-    """Tokens, FLOPs and seconds of both stages: of all trainings, or the average of one of each."""
+def _spent(run: Run, seeds: list[Seed], kind: Kind) -> dict[str, float]:
+    """Tokens, FLOPs and seconds of both stages, of the trainings that a row of this kind takes."""
     trainings = sorted({seed.training for seed in seeds})
     stage1 = [
         {**read_json(folder / SUMMARY), "seconds": seconds_of(run.artefacts, folder.name)}
@@ -160,11 +171,9 @@ def _spent(run: Run, seeds: list[Seed], together: bool) -> dict[str, float]:
         what: [sum(float(one[what]) for one in stage) for stage in (stage1, stage2)]
         for what in ("tokens", "flops", "seconds")
     }
-    if together:
-        return {what: sum(both) for what, both in whole.items()}
-    return {
-        what: first / len(stage1) + second / len(stage2) for what, (first, second) in whole.items()
-    }
+    models = {"ensemble": (1, 1), "soup": (len(stage1), len(stage1))}
+    by = models.get(kind, (len(stage1), len(stage2)))
+    return {what: first / by[0] + second / by[1] for what, (first, second) in whole.items()}
 
 
 def held_out_text(seeds: Sequence[Seed]) -> dict[str, Any]:
@@ -277,9 +286,30 @@ def keep_best(trained: Trained, scores: Scores) -> Path:
         assert trained.parts.wide is not None
         keep_linear(run, trained.task, wide_part(run, trained.task), of)
         return run.artefacts.path(MODEL)
+    if scores.averaged:
+        return _keep_soup(trained, scores)
     about = {"metric": scores.metric, "dev": best.summary()["dev"], **of}
     tuned = run.artefacts.path("predictions") / f"task-{trained.best_place + 1}.json"
-    return _keep(trained, MODEL, [best], tuned, about)
+    return _keep(trained, MODEL, [[best]], tuned, about)
+
+
+def _keep_soup(trained: Trained, scores: Scores) -> Path:
+    """The folder model/ with the mean weights of the seeds of the training whose soup is best on
+    dev.
+    """
+    row = next(row for row in scores.rows if row.kind == "soup")
+    assert row.dev is not None
+    place = row.dev.values.index(max(row.dev.values))
+    members = by_training(trained.seeds)[place]
+    about = {
+        "metric": scores.metric,
+        "dev": row.dev.values[place],
+        "stage1": members[0].stage1,
+        "averaged": [seed.stage2 for seed in members],
+        "test": _on_test(row),
+    }
+    tuned = trained.run.artefacts.path(SOUPS) / f"task-{place + 1}.json"
+    return _keep(trained, MODEL, [members], tuned, about)
 
 
 def keep_so_far(run: Run, task: TaskData, parts: TrainingContext, done: list[Seed]) -> None:
@@ -291,7 +321,7 @@ def keep_so_far(run: Run, task: TaskData, parts: TrainingContext, done: list[See
         return
 
     def build(folder: Path) -> None:
-        model, dev = _model_of(parts, best), parts.dev
+        model, dev = _model_of(parts, [best]), parts.dev
         outputs = kept_of([model], task.task, dev, run.machine)
         tuned = task.task.tuned(dev.examples, dev.units, outputs)
         about = {
@@ -315,7 +345,7 @@ def keep_ensemble(trained: Trained, row: Row) -> Path:
         "test": _on_test(row),
     }
     tuned = trained.run.artefacts.path(TOGETHER) / "task-1.json"
-    return _keep(trained, ENSEMBLE, trained.seeds, tuned, about)
+    return _keep(trained, ENSEMBLE, [[seed] for seed in trained.seeds], tuned, about)
 
 
 def _on_test(row: Row | None) -> dict[str, Any] | None:
@@ -323,13 +353,13 @@ def _on_test(row: Row | None) -> dict[str, Any] | None:
 
 
 def _keep(
-    trained: Trained, name: str, seeds: list[Seed], tuned: Path, about: dict[str, Any]
+    trained: Trained, name: str, group: Sequence[Members], tuned: Path, about: dict[str, Any]
 ) -> Path:
-    """The artefact `name`: the models of some seeds, with the task as tuned on dev for them."""
+    """The artefact `name`: some models, with the task as tuned on dev for them."""
     run, parts = trained.run, trained.parts
 
     def build(folder: Path) -> None:
-        models = [_model_of(parts, seed) for seed in seeds]
+        models = [_model_of(parts, members) for members in group]
         task = TASKS.get(trained.task.task.kind).from_dict(read_json(tuned))
         _save(folder, parts, models, task, about)
 
@@ -337,7 +367,7 @@ def _keep(
         name,
         digest([_seeds_key(trained.seeds), about]),
         build,
-        uses=[*(seed.folder for seed in seeds), tuned.parent],
+        uses=[*(seed.folder for seed in chain.from_iterable(group)), tuned.parent],
     )
 
 

@@ -33,6 +33,7 @@ from tasklm.pipeline.report import report_parts
 from tasklm.pipeline.scope import decided_scope, is_timed, may_stay_linear
 from tasklm.pipeline.selection import check_settings, select
 from tasklm.pipeline.single_tasks import SINGLE, single_row
+from tasklm.pipeline.soups import is_better, soup_rows
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
 from tasklm.pipeline.taught_text import taught_text
 from tasklm.recipe.model_sections import FEWEST_TYPES
@@ -223,7 +224,8 @@ def _scores(ours: Trained) -> Scores:
     rows = evaluation.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     rows += evaluation.teacher_rows(run, task, ours_test)
     rows += [_comparison_row(ours, name, ours_test) for name in _comparisons(ours)]
-    rows += [own_row, *_ensemble_rows(ours, ours_test)]
+    soups = soup_rows(ours, ours_test)
+    rows += [own_row, *soups, *_ensemble_rows(ours, ours_test)]
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
     if corpus is not None:
         data["corpus"] = corpus.store.counts
@@ -239,6 +241,7 @@ def _scores(ours: Trained) -> Scores:
         recipe=recipe_key(run.folder / RECIPE),
         trainings=run.recipe.train.seeds,
         linear=evaluation.is_linear(ours.parts, ours.seeds),
+        averaged=any(is_better(row, own_row) for row in soups),
     )
     return with_verdict(scores, ours.has_network)
 

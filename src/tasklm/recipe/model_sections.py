@@ -319,6 +319,12 @@ class Finetune(Moments, RawText):
         "leave the encoder as stage 1 made it: only the head learns, from features with dropout",
         later=True,
     )
+    soup: bool = key(
+        False,
+        "all seeds begin with the same head, and the mean of their weights is the model if it is "
+        "better on dev than each of them",
+        later=True,
+    )
     label_smoothing: float = key(
         0.0,
         "share of each label that is spread over all classes (classify, tag)",

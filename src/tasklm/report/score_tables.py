@@ -28,6 +28,7 @@ COSTS = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
 KINDS = {
     "ours": "this model",
     "ensemble": "this model, all seeds",
+    "soup": "this model, mean weights",
     "ablation": "ablation",
     "teacher": "teacher",
     "baseline": "baseline",

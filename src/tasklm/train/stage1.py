@@ -233,7 +233,7 @@ class JointStage:
     def after_step(self, step: int) -> dict[str, float]:
         """The loss of held-out text; stage 1 runs to its end without using dev."""
         assert self.held_out is not None
-        return {HELD_OUT: round(self.held_out.measure(), 5)}
+        return {HELD_OUT: round(self.held_out.loss(self.held_out.some), 5)}
 
     def position(self) -> dict[str, Any]:
         """The positions in the data."""

@@ -33,7 +33,14 @@ from tasklm.train.optim.schedules import Schedule
 from tasklm.train.showing import shown_rows
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage2 import FinetuneStage
-from tasklm.train.stages import batch_of, begin, finetune_stage, held_out_text, joint_stage
+from tasklm.train.stages import (
+    SEEDS_OF_A_TRAINING,
+    batch_of,
+    begin,
+    finetune_stage,
+    held_out_text,
+    joint_stage,
+)
 from tasklm.train.steps import Record, step_seed
 from tasklm.train.timing import matmul_ceiling
 
@@ -105,6 +112,9 @@ def run_stage1(
         )
 
     summary = _follow(title, plan.steps, loop, checkpoints.folder, peak, tracker)
+    if stage.held_out is not None and plan.steps:
+        with _averaged(average):
+            summary["held_out"] = stage.held_out.summary()
     if not ranks.first:
         return
     _curve_without_steps(checkpoints.folder, summary)
@@ -114,8 +124,6 @@ def run_stage1(
         folder, context.encoder, context.shape, context.vocabulary, settings, context.length
     )
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
-    if stage.held_out is not None and stage.held_out.loss is not None:
-        chosen["held_out"] = stage.held_out.summary()
     write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
 
@@ -150,7 +158,7 @@ def run_stage2(
 ) -> None:
     """Fine-tunes with one seed; leaves best.safetensors, curve.json and summary.json."""
     # different from the seeds of stage 1 and from each other
-    seed_of_draws = 1000 + 100 * (seed.stage1 - 1) + seed.stage2
+    seed_of_draws = 1000 + SEEDS_OF_A_TRAINING * (seed.stage1 - 1) + seed.stage2
     stage = finetune_stage(
         context, settings, seed_of_draws, plan.metric, folder / BEST, plan.epochs
     )

@@ -31,7 +31,7 @@ from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.tokens.task_draws import TaskDraws, weight_of
 from tasklm.tokens.turn_streams import AnyStream, TurnStream
 from tasklm.train.context import TrainingContext
-from tasklm.train.held_out import SEED, HeldOutText, batches_of, rows_measured
+from tasklm.train.held_out import SEED, HeldOutText, Rows, rows_measured
 from tasklm.train.init.first_weights import beginning_of, put_counts
 from tasklm.train.init.neighbours import look_at_neighbours
 from tasklm.train.shares import best_share
@@ -43,6 +43,7 @@ from tasklm.train.unlabelled import RawLosses, RawText, Studying
 
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
+SEEDS_OF_A_TRAINING = 100  # numbers that the fine-tunings of one stage 1 take for their draws
 
 
 def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int) -> JointStage:
@@ -94,17 +95,16 @@ def held_out_text(
     if not len(context.held_out) or stage.external is None:
         return None
     assert context.external is not None
-    passages, length = np.asarray(context.held_out), context.length
-    rows = rows_measured(steps, batch)
-    plain = packed_rows(context.external, passages, context.vocabulary, length, rows)
-    text = stage.objective.held_out(plain, SEED)
+    passages, objective, machine = np.asarray(context.held_out), stage.objective, context.machine
+    some, all_rows = rows_measured(steps, batch)
+    plain = packed_rows(context.external, passages, context.vocabulary, context.length, all_rows)
+    text = objective.held_out(plain, SEED)
     return HeldOutText(
         stage.module,
-        context.machine,
-        batches_of(text, context.machine),
-        stage.objective.targets(text),
+        machine,
         len(passages),
-        text.batch.ids.numel(),
+        Rows.of(text.first(some), objective, machine),
+        Rows.of(text, objective, machine),
     )
 
 
@@ -209,7 +209,8 @@ def finetune_stage(
     """Stage 2 with random weights; `epochs` set how fast labels outweigh teachers."""
     batch = batch_of(settings, context)
     accumulate = accumulation(context, settings, batch)
-    torch.manual_seed(step_seed(seed, 0))
+    # the mean of heads that begin apart is no head (arXiv 2203.05482); the encoder's weights follow
+    torch.manual_seed(step_seed((seed - 1) // SEEDS_OF_A_TRAINING if settings.soup else seed, 0))
     # features that stay as they are have no dropout but the head's
     dropout = 0.0 if settings.freeze else settings.dropout
     shape = dataclasses.replace(context.shape, dropout=dropout)

@@ -50,6 +50,7 @@ STEP_OF = {
     "predictions": "evaluate",
     "baselines": "evaluate",
     "ensemble-predictions": "report",
+    "soup-predictions": "report",
     MODEL: "report",
     ENSEMBLE: "report",
     "insights": "report",

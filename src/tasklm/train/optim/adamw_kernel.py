@@ -76,14 +76,12 @@ def _move(  # type: ignore[no-untyped-def]
         row_at = addresses_at + 6 * tl.load(chunks_at)
         start = tl.multiple_of(tl.load(chunks_at + 1), 16)
         weights_at = _at(row_at, 0, start)
-        means_at = _at(row_at, 1, start)
-        squares_at = _at(row_at, 2, start)
+        means_at, squares_at = _at(row_at, 1, start), _at(row_at, 2, start)
         gradients_at, left = _at(row_at, 4, start), tl.load(row_at + 5) - start
         step = tl.load(tl.load(row_at + 3).to(tl.pointer_type(tl.float32)))
-        divisor = tl.load(divisor_at)
         pace = rate / (1.0 - tl.exp2(step * tl.log2(BETA1)))
         correction = tl.rsqrt(1.0 - tl.exp2(step * tl.log2(BETA2)))
-        remaining = 1.0 - rate * decay
+        remaining, divisor = 1.0 - rate * decay, tl.load(divisor_at)
         for first in range(0, CHUNK, VALUES):
             place = first + tl.arange(0, VALUES)
             at = weights_at + place, means_at + place, squares_at + place, gradients_at + place
