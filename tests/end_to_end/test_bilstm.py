@@ -115,3 +115,27 @@ def test_steps_are_compiled_only_if_that_is_asked_for() -> None:
     assert _hardware_of(recipe).compile == "off"
     assert _hardware_of(recipe.changed(hardware={"compile": "on"})).compile == "on"
     assert _hardware_of(load(None, {"model.encoder": "bert"})).compile == "auto"
+
+
+def test_others_begin_with_its_model_and_ablations_are_of_its_shape(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """Their recipes name all numbers of the shape, also the heads that it does not use."""
+    case = next(one for one in CHOSEN if one.kind == "classify")
+    (tmp_path / "corpus.jsonl").symlink_to(corpus / "corpus.jsonl")
+    for name, _, seed in SPLITS:
+        case.write(tmp_path / f"{name}{case.suffix}", case.rows(40, seed))
+    short = {"train__steps": "2", "finetune__epochs": "1", "finetune__wide": "false"}
+    short |= {"evaluate__compare": "task-only", "select__method": "bm25"}
+    settings = recurrent(settings_of(case, tmp_path), **short)
+    scores = fit(load(None, settings), tmp_path / "first", Tracker())
+    assert scores is not None and [row.kind for row in scores.rows].count("ablation") == 1
+    own = ("data.train", "data.dev", "tokens.length", "finetune.epochs", "finetune.wide")
+    later = {name: settings[name] for name in own if name in settings}
+    later |= {"train.start": str(tmp_path / "first" / "model"), "train.steps": "0"}
+    fit(load(None, {**later, "finetune.freeze": "true"}), tmp_path / "second", Tracker())
+    before, after = (
+        json.loads((tmp_path / name / "model" / "config.json").read_text(encoding="utf-8"))
+        for name in ("first", "second")
+    )
+    assert after["encoder"] == "bilstm" and after["shape"] == before["shape"]

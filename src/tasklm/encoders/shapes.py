@@ -74,8 +74,8 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
     layers, width = layers_and_width(settings, size)
     encoder = encoder_of(settings, size)
     if encoder == "bilstm":
-        _check_recurrent(settings, layers)
-    heads = settings.heads or max(1, width // 64)
+        _check_recurrent(settings, layers, default_heads(width))
+    heads = settings.heads or default_heads(width)
     if width % heads:
         raise RecipeError([f"model.width = {width} is not a multiple of model.heads = {heads}"])
     usual = {"albert": min(ALBERT_EMBEDDING, width)}
@@ -91,15 +91,24 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
     )
 
 
-def _check_recurrent(settings: Model, layers: int) -> None:
-    """Refuses numbers that a Bi-LSTM cannot have."""
+def default_heads(width: int) -> int:
+    """The attention heads of an encoder, unless set."""
+    return max(1, width // 64)
+
+
+def _check_recurrent(settings: Model, layers: int, heads: int) -> None:
+    """Refuses numbers that a Bi-LSTM cannot have.
+
+    `heads` is the number that a shape has unless one is set, and that the recipe of a run which
+    follows from another therefore names.
+    """
     problems = []
     if layers != RECURRENT_LAYERS:
         problems.append(
             f"model.layers = {layers}: the encoder bilstm has {RECURRENT_LAYERS} layers; leave the "
             "key out, and set model.width or model.feedforward (the cells of its first layer)"
         )
-    if settings.heads:
+    if settings.heads not in (None, heads):
         problems.append(
             f"model.heads = {settings.heads}: the encoder bilstm has no attention; leave the key "
             "out"

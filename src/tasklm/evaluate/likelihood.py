@@ -178,8 +178,8 @@ def by_directions(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
 
 def _log_p(model: LanguageModel, states: Tensor, tokens: Tensor) -> Tensor:
     """The log p of tokens (rows, length), each predicted from a state (rows, length, width)."""
-    logits = model.objective.logits(states.flatten(0, 1), model.encoder.token).float()
-    scores: Tensor = logits.log_softmax(-1).gather(1, tokens.reshape(-1, 1))
+    logits: Tensor = model.objective.logits(states.flatten(0, 1), model.encoder.token)
+    scores = logits.float().log_softmax(-1).gather(1, tokens.reshape(-1, 1))
     return scores.view(tokens.shape)
 
 
