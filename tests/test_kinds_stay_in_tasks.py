@@ -21,6 +21,7 @@ ANY_KIND = {
     "marks",
     "several",
     "members",
+    "text_lessons",
     "turns",
     "readers.splits",
     "readers.several",

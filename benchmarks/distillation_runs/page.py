@@ -41,7 +41,7 @@ class Page:
             ]
             for one in self.results
         ]
-        lines = table([*header, "gain", "gain kept"], rows)
+        lines = table([*header, "its gain", "gain kept"], rows)
         if len(self.results) > 1:
             gain = fmean(one.gain.value for one in self.results)
             students = fmean(one.students_gain.value for one in self.results)

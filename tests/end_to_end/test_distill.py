@@ -21,6 +21,7 @@ from tasklm.models.task_model import load_models
 from tasklm.pipeline.flow import fit
 from tasklm.pipeline.teachers import student_of, teachers_of
 from tasklm.recipe.toml import load
+from tasklm.run_folder import recipe_of
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
 from tests.conftest import sentences, write_jsonl
@@ -241,3 +242,15 @@ def test_answers_in_texts_are_taught_in_words(kind: str, tmp_path: Path) -> None
     curve = read_json(tmp_path / "small" / "stage2" / "seed-1" / "curve.json")
     losses = [point["teacher"] for point in curve if "task" in point]
     assert all(np.isfinite(losses)) and losses[-1] < losses[0]
+
+
+def test_a_student_that_starts_from_given_weights_takes_their_vocabulary(
+    teacher: Path, tmp_path: Path
+) -> None:
+    """The vocabulary may have fewer types than the teacher's recipe allows."""
+    start = {"train.start": str(teacher / "stage1"), "train.steps": 0}
+    assert recipe_of(teacher).tokens.vocabulary is not None
+    assert student_of([str(teacher)], {}).tokens.vocabulary == recipe_of(teacher).tokens.vocabulary
+    recipe = student_of([str(teacher)], {**start, "finetune.seeds": 1})
+    assert recipe.tokens.vocabulary is None
+    assert fit(recipe, tmp_path / "student", SILENT) is not None

@@ -17,6 +17,7 @@ from tasklm.evaluate.scores import from_dict
 from tasklm.models.task_model import load_models
 from tasklm.models.weights import load_weights
 from tasklm.pipeline.flow import fit
+from tasklm.pipeline.linear_part import FittedPart, _line_of_turns
 from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import dump, load
@@ -30,7 +31,7 @@ from tests.end_to_end.forking import Commands
 from tests.end_to_end.kind_data import ASKED
 from tests.end_to_end.test_kill import kill_at
 from tests.serve.models import need_onnx
-from tests.turn_tasks import turn_recipe
+from tests.turn_tasks import turn_recipe, turn_tasks
 
 FAST = {**QUICK, "train.steps": "8", "finetune.epochs": "2", "finetune.seeds": "1"}
 NAMES = ("classify", "tag", "choice", "span", "crf")
@@ -71,6 +72,16 @@ def test_every_task_is_scored_beside_its_own_model(run: Path) -> None:
     assert "Each task" in (run / "report.html").read_text(encoding="utf-8")
     summary = read_json(run / "compare" / "single" / "crf" / "stage1" / "summary.json")
     assert summary["steps"] == 8
+
+
+def test_the_run_names_the_tasks_with_a_linear_part(tmp_path: Path) -> None:
+    read = turn_tasks(tmp_path, ("classify", "choice", "crf"))
+    train, dev = read.splits.train, read.splits.dev
+    fitted = read.task.fit_wide(train, dev, "mean")
+    assert fitted is not None
+    line = _line_of_turns(read.task, FittedPart(fitted.wide, fitted.train))
+    assert line == "of classify; choice, crf have none, as tasks with a head of their own"
+    assert _line_of_turns(read.task, FittedPart()).startswith("no task has a linear part")
 
 
 def test_the_saved_model_answers_for_each_task_and_for_all(run: Path) -> None:

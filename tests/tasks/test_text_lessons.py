@@ -20,7 +20,8 @@ from tasklm.tasks.heads.answer_search import AXES, OF_NETWORK, OUTPUTS, RANK
 from tasklm.tasks.heads.soft_answers import LIKELIEST, WIDTH, window_lesson
 from tasklm.tasks.parse import Parse
 from tasklm.tasks.readers.word_rows import split_words
-from tasklm.tasks.text_lessons import NO_ANSWER, lesson_width
+from tasklm.tasks.text_lessons import NO_ANSWER
+from tasklm.tasks.turns import lesson_width
 from tasklm.tokens.examples import EncodedExamples
 
 TEXT = TEXTS[0]
@@ -124,16 +125,16 @@ def test_a_lesson_says_what_the_teacher_would_answer(answer: str, length: int) -
     gold: Any = [(answer, TEXT.index(answer))] if answer else []
     one = example(TEXT, gold)
     units = span.encode([one], tokens, length)
-    said = []
+    of_units = []
     for unit in units:
         assert isinstance(unit, Window) and unit.targets is not None
         outputs = 0.1 * drawn(len(unit.places), OUTPUTS, seed=3).numpy()
         outputs[:, 0] += 9 * (unit.targets[:, 0] == 1)
         outputs[:, 1] += 9 * (unit.targets[:, 1] == 1)
-        said.append(span.lesson(outputs))
-    lesson = span.text_lesson(one, units, said, [0])
+        of_units.append(span.lesson(outputs))
+    lesson = span.text_lesson(one, units, of_units, [0])
     assert lesson[:, 2].sum() == pytest.approx(1.0)
-    label = span.label_of(span.answers([one], units, said)[0])
+    label = span.label_of(span.answers([one], units, of_units)[0])
     assert span.lesson_label(one, lesson) == label == answer
     mean = span.mean_lesson([lesson, gold_lesson(TEXT, ANSWER), gold_lesson(TEXT, ANSWER)])
     assert mean[:, 2].sum() == pytest.approx(1.0)
@@ -192,8 +193,8 @@ def test_a_parser_who_is_sure_of_the_tree_teaches_the_tree() -> None:
     units = PARSE.encode(examples, tokens, 64)
     lessons = []
     for one, unit, label in zip(examples, units, arcs, strict=True):
-        said = PARSE.lesson(sure_of(label, len(unit.places)))
-        lessons.append(PARSE.text_lesson(one, [unit], [said], [0, 1, 2]))
+        of_units = PARSE.lesson(sure_of(label, len(unit.places)))
+        lessons.append(PARSE.text_lesson(one, [unit], [of_units], [0, 1, 2]))
         assert PARSE.lesson_label(one, lessons[-1]) == label
     mean = PARSE.mean_lesson([lessons[0], lessons[0]])
     np.testing.assert_allclose(mean[:, 1], 1.0)
@@ -216,8 +217,8 @@ def test_relations_are_in_the_order_of_the_student_and_unread_words_are_attached
     teacher = Parse(LABELS[::-1], "det")
     outputs = sure_of(ARCS, len(unit.places))
     outputs[..., 1:] = outputs[..., :0:-1]
-    said = teacher.lesson(outputs)
-    lesson = PARSE.text_lesson(one, [unit], [said], [2, 1, 0])
+    of_units = teacher.lesson(outputs)
+    lesson = PARSE.text_lesson(one, [unit], [of_units], [2, 1, 0])
     assert PARSE.lesson_label(one, lesson) == ARCS
     short = teacher.lesson(sure_of([(2, "det"), (0, "root")], 3))
     lesson = PARSE.text_lesson(one, [unit], [short], [0, 1, 2])

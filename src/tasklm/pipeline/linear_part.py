@@ -121,7 +121,7 @@ def first_model(run: Run, task: TaskData) -> bool:
     take turns, it is no model of all of them.
     """
     if turns_of(task.task):
-        run.tracker.say(_said_of_turns(task.task, fitted_wide(run, task)), "linear part")
+        run.tracker.say(_line_of_turns(task.task, fitted_wide(run, task)), "linear part")
         return False
     if not run.artefacts.path("model").exists():
         _quick_model(run, task)
@@ -134,7 +134,7 @@ def first_model(run: Run, task: TaskData) -> bool:
     return True
 
 
-def _said_of_turns(task: Task, part: FittedPart) -> str:
+def _line_of_turns(task: Task, part: FittedPart) -> str:
     """Which of several tasks have a linear part, where some take turns."""
     members = members_of(task)
     having = []

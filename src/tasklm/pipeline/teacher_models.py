@@ -102,18 +102,18 @@ def lessons_of(
     """
     task, in_words = loaded.task, text_lessons_of(loaded.task)
     if in_words is None:
-        said = kept_of(loaded.models, task, encoded, machine, finite=True, keep=task.lesson)
-        parts = [np.asarray(one, np.float64)[:, list(columns)] for one in said]
+        of_units = kept_of(loaded.models, task, encoded, machine, finite=True, keep=task.lesson)
+        parts = [np.asarray(one, np.float64)[:, list(columns)] for one in of_units]
         return [np.concatenate(own) for own in _by_example(encoded, parts)]
     every = []
     units = _by_example(encoded, encoded.units)
     for model in loaded.models:
-        said = kept_of([model], task, encoded, machine, finite=True, keep=task.lesson)
+        of_units = kept_of([model], task, encoded, machine, finite=True, keep=task.lesson)
         every.append(
             [
                 in_words.text_lesson(example, own, answers, columns)
                 for example, own, answers in zip(
-                    encoded.examples, units, _by_example(encoded, said), strict=True
+                    encoded.examples, units, _by_example(encoded, of_units), strict=True
                 )
             ]
         )

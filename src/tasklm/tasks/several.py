@@ -33,8 +33,7 @@ from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.mean_metric import MeanMetric
 from tasklm.tasks.members import Member, numbered, parts_of, places_of
 from tasklm.tasks.saved import number_in, text_in
-from tasklm.tasks.text_lessons import lesson_width
-from tasklm.tasks.turns import Turn
+from tasklm.tasks.turns import Turn, lesson_width
 
 KIND = "several"
 SHARING = ("classify", "multilabel", "regress", "tag")  # kinds that can share a head

@@ -33,7 +33,11 @@ class TextLessons(Protocol):
         ...
 
     def text_lesson(
-        self, example: Example, units: Sequence[Unit], said: Sequence[Any], columns: Sequence[int]
+        self,
+        example: Example,
+        units: Sequence[Unit],
+        of_units: Sequence[Any],
+        columns: Sequence[int],
     ) -> Floats:
         """What a teacher says of an example, from what `lesson` returned for its units.
 
@@ -59,12 +63,6 @@ def text_lessons_of(task: Task) -> TextLessons | None:
     return task if isinstance(task, (TaughtSpans, TaughtTrees)) else None
 
 
-def lesson_width(task: Task) -> int:
-    """How many numbers teachers have for each answer of a task."""
-    own = text_lessons_of(task)
-    return max(1, len(task.labels)) if own is None else own.lesson_width
-
-
 class TaughtSpans:
     """Teachers of answers in a text: the likeliest of them with their probabilities.
 
@@ -86,7 +84,11 @@ class TaughtSpans:
         return soft_answer_loss(outputs, taught, targets)
 
     def text_lesson(
-        self, example: Example, units: Sequence[Unit], said: Sequence[Kept], columns: Sequence[int]
+        self,
+        example: Example,
+        units: Sequence[Unit],
+        of_units: Sequence[Kept],
+        columns: Sequence[int],
     ) -> Floats:
         """The best answers of all windows, as probabilities that sum to 1.
 
@@ -94,8 +96,8 @@ class TaughtSpans:
         """
         words = np.array(split_words(example.texts[1]), np.int64).reshape(-1, 2)
         logs: dict[tuple[float, float], float] = {}
-        none = min(score for score, _ in said)
-        for unit, (_, candidates) in zip(units, said, strict=True):
+        none = min(score for score, _ in of_units)
+        for unit, (_, candidates) in zip(units, of_units, strict=True):
             assert isinstance(unit, Window)
             for first, last, log in candidates:
                 begin, end = unit.spans[first, 0], unit.spans[last, 1]
@@ -166,11 +168,11 @@ class TaughtTrees:
         self,
         example: Example,
         units: Sequence[Unit],
-        said: Sequence[Floats],
+        of_units: Sequence[Floats],
         columns: Sequence[int],
     ) -> Floats:
         """A row for each word; 0 for words that the teacher did not read."""
-        (unit,), (arcs,) = units, said
+        (unit,), (arcs,) = units, of_units
         assert isinstance(unit, SentenceUnit)
         rows = np.zeros((unit.words, arcs.shape[1]))
         of_heads = arcs.reshape(len(arcs), -1, 2 + len(columns))

@@ -38,6 +38,13 @@ class Turn:
         return 1 if getattr(self.task, "marks", ()) else len(unit.places)
 
 
+def lesson_width(task: Task) -> int:
+    """How many numbers teachers have for each answer of a task: logits of its labels, or what kinds
+    of `text_lessons` have.
+    """
+    return int(getattr(task, "lesson_width", max(1, len(task.labels))))
+
+
 def share_taught(
     turns: Sequence[tuple[Turn, Sequence[Unit]]], examples: int, taught: NDArray[np.float32]
 ) -> None:
