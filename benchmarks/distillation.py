@@ -30,7 +30,7 @@ from tasklm.storage.files import read_json, write_json, write_text
 _ROOT = Path(__file__).resolve().parents[1]
 _PAGES = _ROOT / "docs" / "benchmarks"
 _NAME = "distillation"
-_SETTINGS = ("seeds", "students", "layers", "width", "extra")  # of the runs
+_SETTINGS = ("seeds", "students", "layers", "width", "passages", "extra")  # of the runs
 
 
 def main() -> None:
@@ -63,6 +63,7 @@ def _options() -> argparse.Namespace:
     add("--students", type=int, default=3, help="seeds of each student")
     add("--layers", type=int, help="of the small model; default: as many as the teachers have")
     add("--width", type=int, help="of the small model; default: half of the teachers'")
+    add("--passages", type=int, default=0, help="selected passages that students also learn from")
     add("--at-once", type=int, default=1, help="tasks at once")
     options = parser.parse_args()
     options.work, options.data = options.work.resolve(), options.data.resolve()
@@ -78,6 +79,7 @@ def _task(name: str, options: argparse.Namespace) -> Result:
     folder = options.work / name
     _run(_teachers(name, options), folder / "teacher")
     students = ["--finetune.seeds", str(options.students)]
+    students += ["--distill.passages", str(options.passages)]
     same = ["--train.start", str(folder / "teacher" / "stage1"), "--train.steps", "0"]
     _run(["distill", str(folder / "teacher"), *same, *students], folder / "student")
     shape = read_json(folder / "teacher" / "stage1" / "config.json")["shape"]

@@ -85,6 +85,11 @@ class Page:
             "- The student of the same size begins with the stage 1 of its teachers. Small models "
             "have a stage 1 of their own, and both the same.",
         ]
+        if settings["passages"]:
+            lines.append(
+                f"- Students also learn from {settings['passages']:,} selected passages, with the "
+                "labels that their teachers give them."
+            )
         given = [f"`{settings[name]}`" for name in ("recipe", "extra") if settings[name]]
         return [*lines, f"- Settings: {', '.join(given)}."] if given else lines
 

@@ -25,7 +25,7 @@ from tests.conftest import write_jsonl
 
 TASK = Classify(["x", "y"])
 GOLD = ["x", "y"] * 100
-SETTINGS = {"seeds": 2, "students": 2, "recipe": "some.toml", "extra": ""}
+SETTINGS = {"seeds": 2, "students": 2, "passages": 3000, "recipe": "some.toml", "extra": ""}
 
 
 def predicted(wrong: int) -> list[str]:
@@ -121,6 +121,7 @@ def test_the_page_has_both_tables_and_means_over_tasks() -> None:
         "| +3.0 (+2.0 to +4.0) | 0.040 |"
     ) in page
     assert "teachers bring the small student +3.0" in page and "`some.toml`" in page
+    assert "from 3,000 selected passages" in page
 
 
 def test_runs_follow_one_another_and_are_not_repeated(
@@ -159,6 +160,7 @@ def test_runs_follow_one_another_and_are_not_repeated(
     first, same, small = (" ".join(words) for words in begun[:3])
     assert "--finetune.seeds 2 --evaluate.ensemble true" in first and "--test" not in first
     assert f"--train.start {tmp_path}/work/toys/teacher/stage1 --train.steps 0" in same
+    assert "--distill.passages 0" in same and "--distill.passages 0" in small
     assert "--model.layers 4 --model.width 32" in small and "--compare no-teacher" in small
     record = json.loads((tmp_path / "work" / "distillation.json").read_text(encoding="utf-8"))
     assert record["tasks"][0]["gain"]["value"] == pytest.approx(30)
