@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -205,6 +206,9 @@ def test_teachers_also_label_selected_text(files: Path, teacher: Path, tmp_path:
     given, outputs = read_json(folder / "examples.json"), np.load(folder / "outputs.npy")
     ensemble = load_models(teacher / "ensemble", torch.device("cpu"))
     assert len(given["texts"]) == len(given["labels"]) == len(outputs) == 12
+    rows = (files / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    usual = median(len(json.loads(row)["text"].split()) for row in rows)
+    assert max(len(text.split()) for text in given["texts"]) <= max(8, usual)
     example = ensemble.task.asked(given["texts"][3])
     ((_, batch),) = ensemble.encoded([example]).in_order(1)
     with torch.no_grad():

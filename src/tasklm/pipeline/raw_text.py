@@ -221,8 +221,7 @@ def _of_passages(task: TaskData, selected: Path | None) -> Iterator[Example]:
     if task.task.consistency().of_words:
         pieces = _sentences(passages)
     else:
-        usual = median(count_words(example.text) for example in task.splits.train)
-        pieces = _cut(passages, max(SHORTEST_TEXT, int(usual)))
+        pieces = as_long_as(task.splits.train, passages)
     for piece in pieces:
         yield dataclasses.replace(reader.asked(piece), task=name)
 
@@ -234,9 +233,11 @@ def _sentences(passages: Iterable[str]) -> Iterator[str]:
                 yield sentence.strip()
 
 
-def _cut(passages: Iterable[str], words: int) -> Iterator[str]:
+def as_long_as(examples: Sequence[Example], passages: Iterable[str]) -> Iterator[str]:
+    """Passages cut into pieces as long as examples mostly are, between sentences where possible."""
+    usual = median(count_words(example.text) for example in examples)
     for passage in passages:
-        yield from split_passages(passage, words)
+        yield from split_passages(passage, max(SHORTEST_TEXT, int(usual)))
 
 
 def encoded_raw_text(

@@ -1,4 +1,6 @@
-"""Selected passages as further training examples of stage 2, labelled by the teachers."""
+"""Selected passages, cut into pieces as long as the task's texts, as further training examples of
+stage 2, labelled by the teachers.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import load_models
 from tasklm.pipeline.context import Run, TaskData
+from tasklm.pipeline.raw_text import as_long_as
 from tasklm.pipeline.teacher_models import (
     columns_in,
     labels_from,
@@ -43,7 +46,9 @@ NO_TEXT = TaughtText()
 
 
 def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
-    """The first distill.passages of the selected text; nothing where the recipe asks for none."""
+    """The first distill.passages pieces of the selected text; nothing where the recipe asks for
+    none.
+    """
     count = run.recipe.distill.passages
     if not count or not run.recipe.distill.teachers:
         return NO_TEXT
@@ -53,7 +58,8 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
 
     def build(folder: Path) -> None:
         passages = chain.from_iterable(read_selection_texts(selected))
-        examples = [task.task.asked(text) for text in islice(passages, count)]
+        pieces = as_long_as(task.splits.train, passages)
+        examples = [task.task.asked(text) for text in islice(pieces, count)]
         with run.tracker.progress("asking the teachers about text", len(teachers)) as bar:
             lessons = []
             for teacher in teachers:
@@ -69,7 +75,7 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
         np.save(folder / OUTPUTS, np.concatenate(own).astype(np.float32))
 
     models = [file_digest(teacher.folder / "config.json") for teacher in teachers]
-    key = digest([NAME, task.key, file_digest(selected), count, *models])
+    key = digest([NAME, "pieces", task.key, file_digest(selected), count, *models])
     folder = run.artefacts.build(NAME, key, build, uses=[selected.parent])
     with damage_is_clear(folder / LABELS):
         given = read_json(folder / LABELS)

@@ -383,8 +383,8 @@ class Distill:
     passages: int = key(
         0,
         (
-            "selected passages, best first, that stage 2 also learns from, with the labels that "
-            "the teachers give them"
+            "pieces of the selected passages, best first, that stage 2 also learns from, with the "
+            "labels that the teachers give them"
         ),
         low=0,
     )
