@@ -185,7 +185,9 @@ def test_the_shared_stage_1_reads_no_labels(tmp_path: Path) -> None:
 def test_a_model_of_all_tasks_is_tuned_at_a_tenth_of_its_rate(tmp_path: Path) -> None:
     folder = tmp_path / "multi"
     (folder / "model").mkdir(parents=True)
-    (folder / "model" / "config.json").write_text('{"shape": {"width": 256}}', encoding="utf-8")
+    (folder / "model" / "config.json").write_text(
+        '{"encoder": "bert", "shape": {"width": 256}}', encoding="utf-8"
+    )
     (folder / "recipe.toml").write_text("[train]\nsteps = 3\n", encoding="utf-8")
     run = next(run for run in plan.planned(["3.3"], TASKS, True) if run.name == "multi-tuned/rte")
     settings = plan.Settings(tmp_path, "texts", None, 3, ())
