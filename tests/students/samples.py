@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tasklm.encoders.base import Shape
+from tasklm.encoders.shapes import RECURRENT_LAYERS
 from tasklm.models.task_model import TaskModel, new_encoder
 from tasklm.recipe.model_sections import Finetune
 from tasklm.students.base import STUDENTS, Classroom, Student, with_lasts
@@ -53,8 +54,10 @@ def batch_of(task: Task, vocabulary: Vocabulary, packed: bool = False) -> TokenB
 
 def model_of(task: Task, vocabulary: Vocabulary, encoder: str = "bert") -> TaskModel:
     torch.manual_seed(0)
-    shape = Shape(len(vocabulary), 3, 16, 2, 24, LENGTH)
-    model = TaskModel(new_encoder(encoder, shape), task.head(16, 0.0))
+    layers = RECURRENT_LAYERS if encoder == "bilstm" else 3
+    embedding = 8 if encoder == "albert" else 0
+    shape = Shape(len(vocabulary), layers, 16, 2, 24, LENGTH, embedding=embedding)
+    model = TaskModel(new_encoder(encoder, shape, vocabulary), task.head(16, 0.0))
     stir(model, 0.15)
     return model.eval()
 

@@ -55,7 +55,7 @@ def test_words_without_a_neighbour_are_left_out(vocabulary: Vocabulary, packed: 
 
 
 @pytest.mark.parametrize("packed", PACKED)
-@pytest.mark.parametrize("encoder", ["bert", "modern"])
+@pytest.mark.parametrize("encoder", ["bert", "modern", "bilstm"])
 def test_each_view_of_a_word_sees_its_side_alone(
     vocabulary: Vocabulary, encoder: str, packed: bool
 ) -> None:

@@ -144,9 +144,13 @@ class EncoderCost:
         attention = 2 * 2 * length * self.width
         return float(self.layers * (2 * self.layer_matrices + attention) + 2 * self.projection)
 
-    def views_per_token(self, length: int, layers: int) -> float:
-        """The FLOPs of one token through some of the lowest layers, in either direction."""
-        return 2 * replace(self, layers=layers).forward_per_token(length)
+    def views(self, tokens: int, length: int, layers: int, wanted: int, *, beside: bool) -> float:
+        """The FLOPs of both restricted views of `wanted` tokens each, `beside` a pass of the whole
+        text or alone: the lowest layers in either direction, of embeddings that are mapped once.
+        """
+        each = tokens * replace(self, layers=layers).forward_per_token(length)
+        each -= (tokens - wanted) * self.unwanted_per_token()
+        return 2 * each - tokens * 2 * self.projection
 
     def unwanted_per_token(self) -> float:
         """The FLOPs after the last layer's attention, spent only on tokens that a head reads."""

@@ -73,9 +73,13 @@ class RecurrentCost(EncoderCost):
         """The FLOPs of one token, however long its row is."""
         return float(2 * self.hidden_matrices + 2 * self.projection + character_flops())
 
-    def views_per_token(self, length: int, layers: int) -> float:
-        """The FLOPs of both directions of the first layer, the only one that views read."""
-        return float(2 * self.layer_matrix(0) + character_flops())
+    def views(self, tokens: int, length: int, layers: int, wanted: int, *, beside: bool) -> float:
+        """The FLOPs of the first layer, the only one that views read; nothing beside a pass of the
+        whole text, of which it is a part.
+        """
+        if beside:
+            return 0.0
+        return float(tokens * (2 * self.layer_matrix(0) + character_flops()))
 
     def unwanted_per_token(self) -> float:
         """The FLOPs of the last map, spent only on tokens that a head reads."""

@@ -115,6 +115,14 @@ class Encoder(Protocol):
         """
         ...
 
+    def whole_and_views(
+        self, batch: TokenBatch, wanted: Tensor, ends: Tensor, begins: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The hidden states (wanted, width) of `__call__` and the two of `views`; what they have in
+        common is computed once.
+        """
+        ...
+
 
 def pick(states: Tensor, wanted: Tensor | None) -> Tensor:
     """The states (wanted, width) of some tokens of (rows, length, width), or all as they are."""

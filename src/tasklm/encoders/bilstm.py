@@ -66,17 +66,22 @@ class BiLstm(nn.Module):
         self, embedded: Tensor, batch: TokenBatch, wanted: Tensor | None = None
     ) -> Tensor:
         """The hidden states of embedded tokens."""
-        walls, states = walls_of(batch), embedded
-        read: list[Tensor] = []
-        for layer in self.layers:
-            right, left = layer(states, walls)
-            if batch.direction > 0:
-                left = torch.zeros_like(left)
-            if batch.direction < 0:
-                right = torch.zeros_like(right)
-            states = self.dropout(torch.cat((right, left), -1))
-            read.append(pick(states, wanted))
-        hidden: Tensor = self.out(torch.cat(read, -1))
+        return self._second(self._layer(0, embedded, batch), batch, wanted)
+
+    def _layer(self, number: int, given: Tensor, batch: TokenBatch) -> Tensor:
+        """The states of both directions of a layer side by side (rows, length, 2 · width)."""
+        right, left = self.layers[number](given, walls_of(batch))
+        if batch.direction > 0:
+            left = torch.zeros_like(left)
+        if batch.direction < 0:
+            right = torch.zeros_like(right)
+        states: Tensor = self.dropout(torch.cat((right, left), -1))
+        return states
+
+    def _second(self, first: Tensor, batch: TokenBatch, wanted: Tensor | None) -> Tensor:
+        """The hidden states that follow from those of the first layer."""
+        second = self._layer(1, first, batch)
+        hidden: Tensor = self.out(torch.cat((pick(first, wanted), pick(second, wanted)), -1))
         return hidden
 
     def directed(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
@@ -101,8 +106,22 @@ class BiLstm(nn.Module):
         which have read nothing right of themselves, and to the left of `begins`, which have read
         nothing left of themselves.
         """
-        right, left = self.layers[0](self.embed(batch), walls_of(batch))
-        return self.dropout(pick(right, ends)), self.dropout(pick(left, begins))
+        return _sides(self._layer(0, self.embed(batch), batch), ends, begins)
+
+    def whole_and_views(
+        self, batch: TokenBatch, wanted: Tensor, ends: Tensor, begins: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states (wanted, width) and both views, which share embeddings, first layer and
+        their dropout, as in the authors' code.
+        """
+        first = self._layer(0, self.embed(batch), batch)
+        return self._second(first, batch, wanted), *_sides(first, ends, begins)
+
+
+def _sides(first: Tensor, ends: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+    """The first layer's states to the right of `ends`, and those to the left of `begins`."""
+    width = first.shape[-1] // 2
+    return pick(first, ends)[:, :width], pick(first, begins)[:, width:]
 
 
 def walls_of(batch: TokenBatch) -> Tensor:

@@ -16,7 +16,13 @@ from tasklm.encoders.base import ENCODERS, Shape, pick
 from tasklm.encoders.initial_weights import draw_encoder, shrink_outputs
 from tasklm.encoders.layers.activation import gelu
 from tasklm.encoders.layers.attention import Layout, attend, layout_of
-from tasklm.encoders.layers.directed import BACKWARD, FORWARD, directed, layers_below
+from tasklm.encoders.layers.directed import (
+    BACKWARD,
+    FORWARD,
+    SeparateViews,
+    directed,
+    layers_below,
+)
 from tasklm.encoders.layers.two_streams import Streams, attend_streams, project
 from tasklm.errors import RecipeError
 from tasklm.tokens.batches import TokenBatch
@@ -102,7 +108,7 @@ class ModernLayer(nn.Module):
 
 
 @ENCODERS.register("modern")
-class Modern(nn.Module):
+class Modern(SeparateViews, nn.Module):
     """Embeddings, layers and a last LayerNorm; pairs of texts have no segments, as published."""
 
     epsilon, gelu, normed_heads = EPSILON, "none", True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class CrossView(Student):
         self.names = list(chosen)
         self.auxiliaries = nn.ModuleList(chosen.values())
         self.tasks = _turns(self.names, room.settings.unlabelled_tasks)
+        self.read = frozenset(chain.from_iterable(module.reads for module in chosen.values()))
 
     def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
         """The batch with its halves, or with the words that have neighbours."""
@@ -99,22 +101,28 @@ class CrossView(Student):
         return losses
 
     def _states(self, model: TaskModel, raw: RawBatch) -> Mapping[str, Tensor]:
-        """What the modules read, (rows, places, width) each."""
+        """What the modules read, (rows, places, width) each: passes that none of them reads are
+        left out, and what the others have in common is computed once.
+        """
         encoder: Any = model.encoder
         batch = raw.text
-        assert batch.places is not None
+        assert batch.places is not None and batch.lasts is not None
         rows, places = batch.places.shape
         wanted = batch.flat_places()
-        states = {WHOLE: encoder(batch, wanted).view(rows, places, -1)}
-        if raw.others:
-            for name, half in zip((FIRST_HALF, SECOND_HALF), raw.others, strict=True):
-                states[name] = encoder(half, wanted).view(rows, places, -1)
+        states: dict[str, Tensor] = {}
+        if not self._has_views:
+            texts = zip((WHOLE, FIRST_HALF, SECOND_HALF), (batch, *raw.others), strict=False)
+            for name, text in texts:
+                if name in self.read:
+                    states[name] = encoder(text, wanted).view(rows, places, -1)
             return states
-        assert batch.lasts is not None
         ends = replace(batch, places=batch.lasts.clamp(min=0)).flat_places()
-        forward, backward = (
-            view.view(rows, places, -1) for view in encoder.views(batch, ends, wanted)
-        )
+        if WHOLE in self.read:
+            whole, *sides = encoder.whole_and_views(batch, wanted, ends, wanted)
+            states[WHOLE] = whole.view(rows, places, -1)
+        else:
+            sides = encoder.views(batch, ends, wanted)
+        forward, backward = (side.view(rows, places, -1) for side in sides)
         return {
             **states,
             FORWARD: forward,
@@ -123,19 +131,27 @@ class CrossView(Student):
             PAST: torch.cat([backward[:, 1:], backward[:, -1:]], 1),
         }
 
+    @property
+    def _has_views(self) -> bool:
+        """Whether a module reads one side of a word."""
+        return self.consistency.of_words and self.read != {WHOLE}
+
     def flops(self, cost: EncoderCost, head: Any, raw: RawBatch) -> float:
-        """A pass of the primary, one of the whole text, and passes of views or halves."""
+        """A pass of the primary, and those passes of the whole text and of views or halves that
+        modules read.
+        """
         batch = raw.text
         assert batch.places is not None
         rows, places = batch.places.shape
         primary = pass_flops(cost, head.flops(rows, places), batch, batch.places)
         heads = sum(module.flops(rows, places) for module in self._modules_by_name().values())
-        whole = pass_flops(cost, heads, batch, batch.places)
-        seen = 2 * pass_flops(cost, 0.0, batch, batch.places)
-        if self.consistency.of_words:
-            length = batch.ids.shape[1]
-            seen = batch.ids.numel() * cost.views_per_token(length, layers_below(cost.layers))
-        return primary + 3 * (whole + seen)
+        once = pass_flops(cost, 0.0, batch, batch.places)
+        if not self._has_views:
+            return primary + 3 * (heads + len(self.read) * once)
+        tokens, length = batch.ids.numel(), batch.ids.shape[1]
+        below, beside = layers_below(cost.layers), WHOLE in self.read
+        seen = cost.views(tokens, length, below, rows * places, beside=beside)
+        return primary + 3 * (heads + beside * once + seen)
 
 
 def _chosen(modules: Mapping[str, Auxiliary], views: Sequence[str]) -> dict[str, Auxiliary]:

@@ -8,6 +8,9 @@ right of it (cross-view training, arXiv 1809.08370).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
 
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.initial_weights import shapes_alone
@@ -16,6 +19,19 @@ from tasklm.tokens.batches import TokenBatch
 
 SHARE = 3  # one layer of so many, rounded, at least one, is below the views
 FORWARD, BACKWARD = 1, -1  # directions of a batch
+
+
+class SeparateViews:
+    """A Transformer whose views are passes of their own: a layer's mask differs in them, so that no
+    state of the whole text's pass is one of theirs.
+    """
+
+    def whole_and_views(
+        self, batch: TokenBatch, wanted: Tensor, ends: Tensor, begins: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Hidden states (wanted, width), and the views (ends, width) and (begins, width)."""
+        encoder: Any = self
+        return encoder(batch, wanted), *encoder.views(batch, ends, begins)
 
 
 def layers_below(layers: int) -> int:

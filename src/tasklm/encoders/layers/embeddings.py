@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from tasklm.encoders.base import Shape
 from tasklm.encoders.layers.attention import layout_of
-from tasklm.encoders.layers.directed import BACKWARD, FORWARD, directed, layers_below
+from tasklm.encoders.layers.directed import (
+    BACKWARD,
+    FORWARD,
+    SeparateViews,
+    directed,
+    layers_below,
+)
 from tasklm.encoders.layers.residual import Hidden
 from tasklm.tokens.batches import TokenBatch
 
@@ -18,7 +24,7 @@ EPSILON = 1e-12  # of LayerNorm, as published
 SEGMENTS = 2  # the first and the second text of a pair
 
 
-class SummedEmbeddings(nn.Module):
+class SummedEmbeddings(SeparateViews, nn.Module):
     """Base of the encoders with learned positions; `projection` maps onto the layers' width."""
 
     def __init__(self, shape: Shape, projected: bool, tables: bool) -> None:
