@@ -135,6 +135,13 @@ class Train(Moments):
     rho2: float = key(
         20.0, "weight of the self-supervised loss on task text, relative to the task loss", low=0.0
     )
+    internal_pass: str = key(
+        "two",
+        "passes of the encoder over task text; two: with masks for the self-supervised loss and "
+        "without for the task's; one: with masks for both, as in the authors' code (mlm)",
+        choices=("two", "one"),
+        later=True,
+    )
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
     batch: int | None = key(
         None, "rows per step; an example with several options takes one row per option", low=1
@@ -359,32 +366,4 @@ class Finetune(Moments, RawText):
         "best on dev; auto: 3, but 1 if minutes are short",
         low=1,
         high=MOST_SEEDS,
-    )
-
-
-@dataclass(frozen=True)
-class Distill:
-    teachers: tuple[str, ...] = key(
-        (),
-        (
-            "run folders whose models (the ensemble, where a run has one) teach stage 2 "
-            "beside the labels; several are averaged"
-        ),
-    )
-    labels: float | None = key(
-        None,
-        (
-            "weight of the labels, the teachers have the rest; "
-            "auto: rises from 0 to 1 as training goes on (teacher annealing)"
-        ),
-        low=0.0,
-        high=1.0,
-    )
-    passages: int = key(
-        0,
-        (
-            "selected passages, best first, that stage 2 also learns from, with the labels that "
-            "the teachers give them"
-        ),
-        low=0,
     )

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tasklm.budget.costs import EncoderCost
-from tasklm.budget.memory import micro_batch_for, training_bytes
+from tasklm.budget.memory import MemoryCost, micro_batch_for, training_bytes
 from tasklm.budget.rules import epochs_for, stage2_batch
 from tasklm.encoders.shapes import SHALLOW
 from tasklm.errors import RecipeError
@@ -83,6 +83,7 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
         cost=cost,
         accumulate=accumulate,
         graphs=accumulate == 1 and _is_small(cost, batch, context.length),
+        one_pass=settings.internal_pass == "one",
     )
 
 
@@ -148,19 +149,24 @@ def accumulation(context: TrainingContext, settings: Train | Finetune, batch: in
         """The memory that training on some rows takes.
 
         An internal batch of stage 1 runs the encoder on the task, and on the same text as the
-        objective shows it.
+        objective shows it; in one pass, the last layer computes more states of that.
         """
         mode = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
-        read = rows * context.train.most_places
-        memory = training_bytes(
-            cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **mode
-        )
+
+        def of_task(places: int) -> MemoryCost:
+            tokens, optimiser = rows * length, settings.optimiser
+            read = rows * places
+            return training_bytes(cost, tokens, 0, length, wanted=read, optimiser=optimiser, **mode)
+
+        memory = of_task(context.train.most_places)
         if isinstance(settings, Finetune):
             # a student's passes: of the whole text, and of views or halves of it
             students = int(settings.has_student and context.raw is not None)
             return memory.total + students * memory.activations
         objective = OBJECTIVES.get(settings.objective)
         of_text: float = objective.memory(cost, settings, rows * length, length, **mode).total
+        if settings.internal_pass == "one":
+            return of_text + memory.activations - of_task(0).activations
         return of_text + memory.activations
 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
