@@ -17,7 +17,7 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.objectives.base import OBJECTIVES, SharedPass
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.recipe.data_sections import Data
-from tasklm.recipe.model_sections import Train
+from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
@@ -44,6 +44,7 @@ def read_task(run: Run) -> TaskData:
         task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
     _check_smoothing(run.recipe, task)
     _check_internal_pass(run.recipe.train, task)
+    _check_rdrop(run.recipe.finetune, task)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
     settings = [
         data.text_column,
@@ -95,6 +96,7 @@ def _read_several(recipe: Recipe) -> TaskData:
     tasks = read_several(recipe)
     _check_smoothing(recipe, tasks.task)
     _check_internal_pass(recipe.train, tasks.task)
+    _check_rdrop(recipe.finetune, tasks.task)
     hidden = _hide_labels(tasks.task, tasks.splits, data.share)
     contents: list[Any] = []
     for source in tasks.sources:
@@ -118,6 +120,18 @@ def _check_smoothing(recipe: Recipe, task: Task) -> None:
     if recipe.finetune.label_smoothing and task.unsmoothed:
         problem = f"labels of the kind {task.kind} cannot be smoothed: {task.unsmoothed}"
         raise RecipeError([f"finetune.label_smoothing: {problem}; set it to 0"])
+
+
+def _check_rdrop(settings: Finetune, task: Task) -> None:
+    if not settings.rdrop:
+        return
+    problem = task.incomparable
+    if problem:
+        problem = f"outputs of the kind {task.kind} cannot be compared: {problem}"
+    elif not settings.dropout:
+        problem = "without finetune.dropout both readings are the same"
+    if problem:
+        raise RecipeError([f"finetune.rdrop: {problem}; set it to 0"])
 
 
 def _check_internal_pass(settings: Train, task: Task) -> None:

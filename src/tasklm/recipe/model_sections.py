@@ -339,6 +339,14 @@ class Finetune(Moments, RawText):
         high=0.9,
         later=True,
     )
+    rdrop: float = key(
+        0.0,
+        "R-Drop: read each batch twice, with other dropout, and weigh by this how far the outputs "
+        "are apart (classify, multilabel, choice, tag); 0: off",
+        low=0.0,
+        high=100.0,
+        later=True,
+    )
     score_every: int = key(1, "epochs between two scores on dev", low=1, later=True)
     scored_examples: int = key(
         0,

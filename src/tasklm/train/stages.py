@@ -162,7 +162,8 @@ def accumulation(context: TrainingContext, settings: Train | Finetune, batch: in
         if isinstance(settings, Finetune):
             # a student's passes: of the whole text, and of views or halves of it
             students = int(settings.has_student and context.raw is not None)
-            return memory.total + students * memory.activations
+            others = max(students, int(settings.rdrop > 0))  # steps of text have no second reading
+            return memory.total + others * memory.activations
         objective = OBJECTIVES.get(settings.objective)
         of_text: float = objective.memory(cost, settings, rows * length, length, **mode).total
         if settings.internal_pass == "one":
@@ -233,7 +234,9 @@ def finetune_stage(
         teaching = Teaching(epochs * len(stream), context.labels_weight)
     graphs = accumulate == 1 and _is_small(cost, batch, context.length)
     raw = _raw_text(context, settings, model, batch, seed)
-    losses = TaskLosses(model, context.task, context.taught, graphs, settings.label_smoothing)
+    losses = TaskLosses(
+        model, context.task, context.taught, graphs, settings.label_smoothing, settings.rdrop > 0
+    )
     if raw is not None:
         losses.raw = raw.losses
     return FinetuneStage(
@@ -247,6 +250,7 @@ def finetune_stage(
         teaching=teaching,
         raw=raw,
         frozen=settings.freeze,
+        rdrop=settings.rdrop,
         score_every=settings.score_every,
         score_on_train=_score_on_train(context, settings.scored_examples, metric),
     )
