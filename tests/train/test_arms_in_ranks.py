@@ -21,7 +21,10 @@ from tasklm.train.stage2 import RDROP
 from tasklm.train.stage_runs import BEST, Stage1Plan, Stage2Plan, run_stage1, run_stage2
 from tests.train.test_loop import parts  # noqa: F401
 
-STAGE1: dict[str, dict[str, Any]] = {"one pass": {"internal_pass": "one", "rho2": 3.0}}
+STAGE1: dict[str, dict[str, Any]] = {
+    "one pass": {"internal_pass": "one", "rho2": 3.0},
+    "annealing": {"anneal": 0.4},
+}
 STEPS = 10
 
 

@@ -282,7 +282,14 @@ def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
         plan = dataclasses.replace(plan, size=size)
     recipe = run.recipe.changed(
         model=model,
-        train={"objective": "mlm", "rho1": 0, "rho2": 1.0, "average": 0.0, "internal_pass": "two"},
+        train={
+            "objective": "mlm",
+            "rho1": 0,
+            "rho2": 1.0,
+            "average": 0.0,
+            "internal_pass": "two",
+            "anneal": 0.0,
+        },
     )
     return dataclasses.replace(run, recipe=recipe), plan
 

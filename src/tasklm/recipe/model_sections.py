@@ -183,6 +183,14 @@ class Train(Moments):
         low=0.01,
         high=1.0,
     )
+    anneal: float = key(
+        0.0,
+        "share of the steps, at the end, that read the best fifth of the selected text alone while "
+        "the rate falls from its peak to 0, in place of schedule and decay; 0: off",
+        low=0.0,
+        high=1.0,
+        later=True,
+    )
     weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
     decay_cautious: bool = key(
         False,

@@ -139,6 +139,9 @@ class JointStage:
     planned: int | None = None
     held_out: HeldOutText | None = None  # text that is never read, and measured now and then
     one_pass: bool = False  # whether the head reads the masked text of internal batches
+    # the best of the external text, which alone is read over the last share of the steps
+    best: PackedStream | None = None
+    anneal: float = 0.0  # that share
 
     def __post_init__(self) -> None:
         if self.external is None:
@@ -153,7 +156,10 @@ class JointStage:
         seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
             return self._internal(self.internal.next_groups(), step, seed)
-        text = self._corrupt(self.external.next(), step, seed)
+        source = self.external
+        if self.best is not None and self._is_last_part(step):
+            source = self.best
+        text = self._corrupt(source.next(), step, seed)
         batch = JointBatch(text, None, self.machine.counts_pieces(text.batch))
         return Step(
             batch=batch,
@@ -164,6 +170,10 @@ class JointStage:
             flops=self.objective.flops(self.cost, text),
             position=self.position(),
         )
+
+    def _is_last_part(self, step: int) -> bool:
+        """Whether a step is one of the last share of those first planned."""
+        return self.planned is not None and step >= (1.0 - self.anneal) * self.planned
 
     def _corrupt(self, batch: TokenBatch, step: int, seed: int) -> Corrupted:
         """The batch with the targets of a step. How far training is follows from the steps first
@@ -269,16 +279,19 @@ class JointStage:
 
     def position(self) -> dict[str, Any]:
         """The positions in the data."""
-        return {
+        position = {
             "internal": self.internal.state(),
             "external": self.external and self.external.state(),
         }
+        return {**position, "best": self.best.state()} if self.best is not None else position
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Goes to the positions of a checkpoint."""
         self.internal.restore(position["internal"])
         if self.external is not None:
             self.external.restore(position["external"])
+        if self.best is not None:
+            self.best.restore(position["best"])
 
     def state(self) -> dict[str, Any]:
         """When the second half began, for an objective that has one."""

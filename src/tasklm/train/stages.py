@@ -43,6 +43,7 @@ from tasklm.train.unlabelled import RawLosses, RawText, Studying
 
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
+BEST_PART = 5  # the best of the selected text is a fifth of it (train.anneal)
 SEEDS_OF_A_TRAINING = 100  # numbers that the fine-tunings of one stage 1 take for their draws
 
 
@@ -61,16 +62,11 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
         raise RecipeError([f"train.mask_rate_last: {problem}; choose train.objective = mlm"])
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, context.task).to(context.machine.device)
-    external = None
+    external = best = None
     if context.external is not None and rho1:
-        external = PackedStream(
-            context.external,
-            context.vocabulary,
-            context.length,
-            batch,
-            settings.seed,
-            context.held_out,
-        )
+        external = _text(context, batch, settings.seed, np.asarray(context.held_out, np.int64))
+    if external is not None and settings.anneal:
+        best = _text(context, batch, settings.seed, _all_but_best(context))
     cost = cost_of(context.encoder, context.shape)
     return JointStage(
         module=module,
@@ -84,7 +80,25 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
         accumulate=accumulate,
         graphs=accumulate == 1 and _is_small(cost, batch, context.length),
         one_pass=settings.internal_pass == "one",
+        best=best,
+        anneal=settings.anneal,
     )
+
+
+def _text(context: TrainingContext, batch: int, seed: int, left_out: np.ndarray) -> PackedStream:
+    """The selected text in batches, without some passages."""
+    assert context.external is not None
+    return PackedStream(context.external, context.vocabulary, context.length, batch, seed, left_out)
+
+
+def _all_but_best(context: TrainingContext) -> np.ndarray:
+    """The passages that are not among the best of those that are read; selections have the best
+    first.
+    """
+    assert context.external is not None
+    passages = np.arange(len(context.external))
+    read = np.setdiff1d(passages, np.asarray(context.held_out, np.int64))
+    return np.setdiff1d(passages, read[: -(-len(read) // BEST_PART)])
 
 
 def held_out_text(
