@@ -105,9 +105,13 @@ class TaskModel(nn.Module):
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
     """A head's outputs (rows, places, …) on a batch."""
+    return head_outputs(head, encoder(batch, batch.flat_places()), batch)  # what the head reads
+
+
+def head_outputs(head: nn.Module, states: Tensor, batch: TokenBatch) -> Tensor:
+    """A head's outputs (rows, places, …) from the states (rows · places, width) at its places."""
     assert batch.places is not None
     rows, places = batch.places.shape
-    states: Tensor = encoder(batch, batch.flat_places())  # only of what the head reads
     outputs: Tensor = head_of_turn(head, batch.turn)(states.view(rows, places, -1))
     return outputs
 

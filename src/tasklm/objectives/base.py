@@ -210,6 +210,19 @@ class AnnealedObjective(Protocol):
         ...
 
 
+@runtime_checkable
+class SharedPass(Protocol):
+    """An objective whose pass over the text of a task can serve the head of the task too."""
+
+    def losses_and_states(
+        self, encoder: Encoder, corrupted: Corrupted, wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The losses, summed over their targets, and the states (wanted, width) of some tokens of
+        the flattened batch, as they stand in it.
+        """
+        ...
+
+
 HELD_OUT_RATE = 0.15  # of the tokens of held-out text that are predicted
 
 

@@ -75,6 +75,16 @@ class MaskedLanguageModel(TokenPrediction):
         follow = functional.cross_entropy(logits, follows, reduction="sum")
         return {"lm": self.loss(states[: len(places)], encoder.token, answers), "next": follow}
 
+    def losses_and_states(
+        self, encoder: Encoder, corrupted: Corrupted, wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The cross-entropy of the picked tokens of a task's text, and the states of others."""
+        assert corrupted.follows is None  # examples of a task stay whole
+        places, answers = corrupted.places()
+        states = encoder(corrupted.batch, torch.cat([places, wanted]))
+        losses = {"lm": self.loss(states[: len(places)], encoder.token, answers)}
+        return losses, states[len(places) :]
+
     def flops(self, cost: EncoderCost, corrupted: Corrupted) -> float:
         """The exact FLOPs of a training step."""
         rows, length = corrupted.batch.ids.shape

@@ -14,8 +14,10 @@ from tasklm.corpus.spark.session import Spark
 from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import kept_store
 from tasklm.errors import DataError, RecipeError
+from tasklm.objectives.base import OBJECTIVES, SharedPass
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.recipe.data_sections import Data
+from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
@@ -25,6 +27,7 @@ from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.labelled_share import split_by_label_share
 from tasklm.tasks.readers.several import read_several
 from tasklm.tasks.readers.splits import read_splits
+from tasklm.tasks.several import turns_of
 
 
 def read_task(run: Run) -> TaskData:
@@ -40,6 +43,8 @@ def read_task(run: Run) -> TaskData:
     if hidden:
         task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
     _check_smoothing(run.recipe, task)
+    _check_internal_pass(run.recipe.train, task)
+    _check_rdrop(run.recipe.finetune, task)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
     settings = [
         data.text_column,
@@ -90,6 +95,8 @@ def _read_several(recipe: Recipe) -> TaskData:
         raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
     tasks = read_several(recipe)
     _check_smoothing(recipe, tasks.task)
+    _check_internal_pass(recipe.train, tasks.task)
+    _check_rdrop(recipe.finetune, tasks.task)
     hidden = _hide_labels(tasks.task, tasks.splits, data.share)
     contents: list[Any] = []
     for source in tasks.sources:
@@ -113,6 +120,34 @@ def _check_smoothing(recipe: Recipe, task: Task) -> None:
     if recipe.finetune.label_smoothing and task.unsmoothed:
         problem = f"labels of the kind {task.kind} cannot be smoothed: {task.unsmoothed}"
         raise RecipeError([f"finetune.label_smoothing: {problem}; set it to 0"])
+
+
+def _check_rdrop(settings: Finetune, task: Task) -> None:
+    if not settings.rdrop:
+        return
+    problem = task.incomparable
+    if problem:
+        problem = f"outputs of the kind {task.kind} cannot be compared: {problem}"
+    elif not settings.dropout:
+        problem = "without finetune.dropout both readings are the same"
+    if problem:
+        raise RecipeError([f"finetune.rdrop: {problem}; set it to 0"])
+
+
+def _check_internal_pass(settings: Train, task: Task) -> None:
+    """Refuses one pass for both losses on task text where these do not read the same rows."""
+    if settings.internal_pass == "two":
+        return
+    rows = [task.together, *(turn.task.together for turn in turns_of(task))]
+    problem = ""
+    if not issubclass(OBJECTIVES.get(settings.objective), SharedPass):
+        problem = f"the objective {settings.objective} does not read masked text as the task can"
+    elif not settings.rho2:
+        problem = "with train.rho2 = 0 task text has no masked pass"
+    elif max(rows) > 1:
+        problem = "of a choice, the language model reads one option, the task all"
+    if problem:
+        raise RecipeError([f"train.internal_pass = 'one': {problem}; set it to two"])
 
 
 def _content(path: Path) -> str:

@@ -281,7 +281,15 @@ def scoring_run(run: Run, plan: Plan) -> tuple[Run, Plan]:
         model = {"size": size, **dict.fromkeys(numbers)}
         plan = dataclasses.replace(plan, size=size)
     recipe = run.recipe.changed(
-        model=model, train={"objective": "mlm", "rho1": 0, "rho2": 1.0, "average": 0.0}
+        model=model,
+        train={
+            "objective": "mlm",
+            "rho1": 0,
+            "rho2": 1.0,
+            "average": 0.0,
+            "internal_pass": "two",
+            "anneal": 0.0,
+        },
     )
     return dataclasses.replace(run, recipe=recipe), plan
 

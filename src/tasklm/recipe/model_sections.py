@@ -135,6 +135,13 @@ class Train(Moments):
     rho2: float = key(
         20.0, "weight of the self-supervised loss on task text, relative to the task loss", low=0.0
     )
+    internal_pass: str = key(
+        "two",
+        "passes of the encoder over task text; two: with masks for the self-supervised loss and "
+        "without for the task's; one: with masks for both, as in the authors' code (mlm)",
+        choices=("two", "one"),
+        later=True,
+    )
     steps: int | None = key(None, "optimiser steps of stage 1; auto: from the budget", low=0)
     batch: int | None = key(
         None, "rows per step; an example with several options takes one row per option", low=1
@@ -175,6 +182,14 @@ class Train(Moments):
         "schedule = constant: share of the steps in which the rate falls at the end",
         low=0.01,
         high=1.0,
+    )
+    anneal: float = key(
+        0.0,
+        "share of the steps, at the end, that read the best fifth of the selected text alone while "
+        "the rate falls from its peak to 0, in place of schedule and decay; 0: off",
+        low=0.0,
+        high=1.0,
+        later=True,
     )
     weight_decay: float = key(0.01, "weight decay of matrices", low=0.0)
     decay_cautious: bool = key(
@@ -332,6 +347,14 @@ class Finetune(Moments, RawText):
         high=0.9,
         later=True,
     )
+    rdrop: float = key(
+        0.0,
+        "R-Drop: read each batch twice, with other dropout, and weigh by this how far the outputs "
+        "are apart (classify, multilabel, choice, tag); 0: off",
+        low=0.0,
+        high=100.0,
+        later=True,
+    )
     score_every: int = key(1, "epochs between two scores on dev", low=1, later=True)
     scored_examples: int = key(
         0,
@@ -359,32 +382,4 @@ class Finetune(Moments, RawText):
         "best on dev; auto: 3, but 1 if minutes are short",
         low=1,
         high=MOST_SEEDS,
-    )
-
-
-@dataclass(frozen=True)
-class Distill:
-    teachers: tuple[str, ...] = key(
-        (),
-        (
-            "run folders whose models (the ensemble, where a run has one) teach stage 2 "
-            "beside the labels; several are averaged"
-        ),
-    )
-    labels: float | None = key(
-        None,
-        (
-            "weight of the labels, the teachers have the rest; "
-            "auto: rises from 0 to 1 as training goes on (teacher annealing)"
-        ),
-        low=0.0,
-        high=1.0,
-    )
-    passages: int = key(
-        0,
-        (
-            "pieces of the selected passages, best first, that stage 2 also learns from, with the "
-            "labels that the teachers give them"
-        ),
-        low=0,
     )

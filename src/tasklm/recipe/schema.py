@@ -15,8 +15,9 @@ from typing import Any
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind, Select, SeveralTasks
-from tasklm.recipe.model_sections import Distill, Finetune, Model, Tokens, Train
+from tasklm.recipe.model_sections import Finetune, Model, Tokens, Train
 from tasklm.recipe.parsing import key, short, value_of
+from tasklm.recipe.teaching import Distill
 from tasklm.registry import nearest
 
 # far more than a machine can start would crash the threading libraries

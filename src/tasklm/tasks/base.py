@@ -226,6 +226,13 @@ class Task(Protocol):
         """Why labels cannot be smoothed (finetune.label_smoothing); "" where they can."""
         ...
 
+    @property
+    def incomparable(self) -> str:
+        """Why two outputs for an example have no divergence (finetune.rdrop), that is `taught_loss`
+        of the one against the other, less that of the other against itself; "" where they have.
+        """
+        ...
+
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The loss against what teachers say, in place of labels, summed over what `count` counts.
 

@@ -60,6 +60,7 @@ class Choice(LabelsAlone):
     classifies, pairs, cased = False, False, False
     reads_vectors = False
     unsmoothed = "options differ from example to example and are no classes"
+    incomparable = ""
     labels_alone = "raw text has no question with options"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True

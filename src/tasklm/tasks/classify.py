@@ -43,7 +43,7 @@ class Classify:
     kind: ClassVar[str] = "classify"
     classifies, pairs, cased = True, True, False
     reads_vectors = True
-    unsmoothed = ""
+    unsmoothed, incomparable = "", ""
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 

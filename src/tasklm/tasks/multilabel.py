@@ -55,6 +55,7 @@ class Multilabel:
     classifies, pairs, cased = False, True, False
     reads_vectors = True
     unsmoothed = "each label is decided by itself, without classes beside it"
+    incomparable = ""
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 

@@ -59,7 +59,7 @@ class Regress(LabelsAlone):
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
-    unsmoothed = "scores are numbers, not classes"
+    unsmoothed = incomparable = "scores are numbers, not classes"
     labels_alone = "a score is one number, without a distribution to agree with"
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True

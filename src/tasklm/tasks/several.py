@@ -199,6 +199,12 @@ class Several:
         reasons = [f"{one.name}: {one.task.unsmoothed}" for one in self.members]
         return next((reason for reason in reasons if not reason.endswith(": ")), "")
 
+    @property
+    def incomparable(self) -> str:
+        """The first task whose outputs have no divergence, and why; "" where all have."""
+        reasons = [f"{one.name}: {one.task.incomparable}" for one in self.members]
+        return next((reason for reason in reasons if not reason.endswith(": ")), "")
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The losses of all tasks; one that is summed over words is divided by the usual number.
 

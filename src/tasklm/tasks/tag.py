@@ -84,7 +84,7 @@ class Tag:
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
-    unsmoothed = ""
+    unsmoothed, incomparable = "", ""
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
@@ -102,7 +102,8 @@ class Tag:
         self.recoded = recoded
         self.packs = not crf
         if crf:
-            self.unsmoothed = "a CRF learns sequences of tags, not single ones (kind.crf)"
+            reason = "a CRF learns sequences of tags, not single ones (kind.crf)"
+            self.unsmoothed = self.incomparable = reason
         if scheme == PLAIN:
             self.metrics = ("accuracy",)
         self._number = {label: number for number, label in enumerate(self.labels)}

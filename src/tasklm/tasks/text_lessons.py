@@ -20,7 +20,7 @@ from tasklm.tasks.heads.soft_trees import mean_arcs, soft_arc_loss, soft_arcs, w
 from tasklm.tasks.heads.trees import best_tree
 from tasklm.tasks.readers.word_rows import split_words
 
-UNSMOOTHED = "answers are places in a text, not classes"
+NO_CLASSES = "answers are places in a text, not classes"
 NO_ANSWER = -1.0  # in place of a first word
 
 
@@ -70,7 +70,7 @@ class TaughtSpans:
     answer" the first word is NO_ANSWER.
     """
 
-    unsmoothed = UNSMOOTHED
+    unsmoothed = incomparable = NO_CLASSES
     lesson_width = WIDTH
 
     keep: Callable[[Floats], Kept]
@@ -147,7 +147,7 @@ class TaughtSpans:
 class TaughtTrees:
     """Teachers of dependency trees: of each word its likeliest heads, and their relations."""
 
-    unsmoothed = UNSMOOTHED
+    unsmoothed = incomparable = NO_CLASSES
     labels: list[str]
     usual: str
 

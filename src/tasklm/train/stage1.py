@@ -2,13 +2,14 @@
 
 ρ1 · E_S[L_lm] + E_T[ρ2 · L_lm + L_task], as one batch of internal (task) data, then ρ1 batches of
 external (selected) data, and so on. The internal loss is divided by ρ2 + 1, which keeps it on the
-scale of an external batch's.
+scale of an external batch's. The task reads its text without masks, in a pass of its own, or, as in
+the authors' code, the states of the masked pass.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
-from tasklm.models.task_model import task_outputs
+from tasklm.models.task_model import head_outputs, task_outputs
 from tasklm.objectives.base import AnnealedObjective, Corrupted, TwoHalves
 from tasklm.tasks.base import Task
 from tasklm.tasks.heads.turns import head_of_turn
@@ -30,7 +31,10 @@ from tasklm.train.steps import Step, step_seed
 
 @dataclass
 class JointBatch:
-    """Corrupted text, task examples, or both (of the same examples)."""
+    """Corrupted text, task examples, or both (of the same examples).
+
+    Text that also has places and targets of the task serves both losses in one pass.
+    """
 
     text: Corrupted | None
     task: TokenBatch | None
@@ -62,12 +66,14 @@ class JointBatch:
         return JointBatch(text, task, self.counted)
 
 
-def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch) -> float:
-    """The FLOPs of training on a batch of the task, padding among its places."""
+def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch, own_pass: bool = True) -> float:
+    """The FLOPs of training on a batch of the task, padding among its places; without a pass of its
+    own, what its head adds to that of the masked text.
+    """
     assert batch.places is not None
     rows, places = batch.places.shape
     return cost.training(
-        batch.ids.numel(),
+        own_pass * batch.ids.numel(),
         0,
         batch.ids.shape[1],
         wanted=rows * places,
@@ -97,10 +103,22 @@ class JointModel(nn.Module):
 
     def internal_losses(self, task: TokenBatch, text: Corrupted) -> dict[str, Tensor]:
         """The task's and the objective's losses on the same examples."""
-        return {
-            "task": self.task_loss(task),
-            **{f"{name} on task": loss for name, loss in self.language_losses(text).items()},
-        }
+        return {"task": self.task_loss(task), **_on_task(self.language_losses(text))}
+
+    def one_pass_losses(self, text: Corrupted) -> dict[str, Tensor]:
+        """Both from one pass: the head reads the states of the text with its masks."""
+        batch = text.batch
+        assert batch.targets is not None
+        read: Any = self.objective.losses_and_states
+        losses, states = read(self.encoder, text, batch.flat_places())
+        outputs = head_outputs(self.head, states, batch)
+        task = turn_of(self.task, batch.turn).loss(outputs, batch.targets)
+        return {"task": task, **_on_task(losses)}
+
+
+def _on_task(losses: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The objective's losses, named as those on the text of the task."""
+    return {f"{name} on task": loss for name, loss in losses.items()}
 
 
 @dataclass(eq=False)
@@ -120,6 +138,10 @@ class JointStage:
     # the steps over which targets change, for an objective that does so; None: they stay half-way
     planned: int | None = None
     held_out: HeldOutText | None = None  # text that is never read, and measured now and then
+    one_pass: bool = False  # whether the head reads the masked text of internal batches
+    # the best of the external text, which alone is read over the last share of the steps
+    best: PackedStream | None = None
+    anneal: float = 0.0  # that share
 
     def __post_init__(self) -> None:
         if self.external is None:
@@ -134,7 +156,10 @@ class JointStage:
         seed = step_seed(self.seed + 1, step)
         if step % (self.rho1 + 1) == 0 or self.external is None:
             return self._internal(self.internal.next_groups(), step, seed)
-        text = self._corrupt(self.external.next(), step, seed)
+        source = self.external
+        if self.best is not None and self._is_last_part(step):
+            source = self.best
+        text = self._corrupt(source.next(), step, seed)
         batch = JointBatch(text, None, self.machine.counts_pieces(text.batch))
         return Step(
             batch=batch,
@@ -145,6 +170,10 @@ class JointStage:
             flops=self.objective.flops(self.cost, text),
             position=self.position(),
         )
+
+    def _is_last_part(self, step: int) -> bool:
+        """Whether a step is one of the last share of those first planned."""
+        return self.planned is not None and step >= (1.0 - self.anneal) * self.planned
 
     def _corrupt(self, batch: TokenBatch, step: int, seed: int) -> Corrupted:
         """The batch with the targets of a step. How far training is follows from the steps first
@@ -180,6 +209,11 @@ class JointStage:
         """Adds the objective's losses on the examples of an internal step."""
         counts_pieces = self.machine.counts_pieces
         step.batch = JointBatch(text, task, counts_pieces(task) or counts_pieces(text.batch))
+        if self.one_pass:
+            text = replace(text, batch=replace(text.batch, targets=task.targets, turn=task.turn))
+            step.batch = JointBatch(text, None, counts_pieces(text.batch))
+            step.compute, step.tokens = self._compute_one_pass, 0
+            step.flops = task_flops(self.cost, self.module.head, task, own_pass=False)
         for name, count in self.objective.targets(text).items():
             step.targets[f"{name} on task"] = count
         for name, weight in self.objective.weights.items():
@@ -198,6 +232,10 @@ class JointStage:
         losses: dict[str, Tensor] = self._both(batch.task, batch.text)
         return losses
 
+    def _compute_one_pass(self, batch: JointBatch) -> dict[str, Tensor]:
+        losses: dict[str, Tensor] = self._once(batch.text)
+        return losses
+
     @functools.cached_property
     def _language(self) -> Any:
         return self.machine.compiled(self.module.language_losses, self.graphs)
@@ -209,6 +247,10 @@ class JointStage:
     @functools.cached_property
     def _both(self) -> Any:
         return self.machine.compiled(self.module.internal_losses, self.graphs)
+
+    @functools.cached_property
+    def _once(self) -> Any:
+        return self.machine.compiled(self.module.one_pass_losses, self.graphs)
 
     def phase_end(self, steps: int) -> int:
         """The end of the first half, if the objective has two and is in the first, else of
@@ -237,16 +279,19 @@ class JointStage:
 
     def position(self) -> dict[str, Any]:
         """The positions in the data."""
-        return {
+        position = {
             "internal": self.internal.state(),
             "external": self.external and self.external.state(),
         }
+        return {**position, "best": self.best.state()} if self.best is not None else position
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Goes to the positions of a checkpoint."""
         self.internal.restore(position["internal"])
         if self.external is not None:
             self.external.restore(position["external"])
+        if self.best is not None:
+            self.best.restore(position["best"])
 
     def state(self) -> dict[str, Any]:
         """When the second half began, for an objective that has one."""

@@ -25,6 +25,8 @@ from tasklm.train.stage1 import JointBatch, task_flops
 from tasklm.train.steps import Step
 from tasklm.train.unlabelled import RawLosses, RawText
 
+RDROP = "rdrop"  # the name of the loss between two readings
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -63,6 +65,7 @@ class TaskLosses:
     taught: bool  # whether teachers add a loss
     graphs: bool  # whether launches are recorded and replayed
     smoothing: float = 0.0  # share of each label that is spread over all classes
+    twice: bool = False  # whether each batch is read twice, with other dropout, and compared
     raw: RawLosses | None = None  # on text without labels, where it is read
 
     _compiled: Callable[[TokenBatch], dict[str, Tensor]] | None = field(default=None, init=False)
@@ -74,8 +77,18 @@ class TaskLosses:
         return self._compiled
 
     def _sums(self, batch: TokenBatch) -> dict[str, Tensor]:
-        assert batch.targets is not None
         outputs, task = self.module(batch), turn_of(self.task, batch.turn)
+        losses = self._of_outputs(task, outputs, batch)
+        if not self.twice:
+            return losses
+        again = self.module(batch)
+        others = self._of_outputs(task, again, batch)
+        means = {name: (loss + others[name]) / 2.0 for name, loss in losses.items()}
+        assert batch.targets is not None
+        return {**means, RDROP: divergence(task, outputs, again, batch.targets)}
+
+    def _of_outputs(self, task: Task, outputs: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
+        assert batch.targets is not None
         losses = {"task": self._label_loss(task, outputs, batch.targets)}
         if self.taught:
             assert batch.taught is not None
@@ -107,10 +120,19 @@ class TaskLosses:
             same_student
             and self.task is other.task
             and (self.taught, self.graphs) == (other.taught, other.graphs)
-            and self.smoothing == other.smoothing
+            and (self.smoothing, self.twice) == (other.smoothing, other.twice)
             and self.module.encoder.shape == other.module.encoder.shape
             and (self.module.wide_scale is None) == (other.module.wide_scale is None)
         )
+
+
+def divergence(task: Task, one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
+    """The mean of both Kullback-Leibler divergences between two outputs, summed over what the
+    task's loss is (R-Drop, arXiv 2106.14448): cross-entropies less entropies.
+    """
+    apart = task.taught_loss(one, other, targets) + task.taught_loss(other, one, targets)
+    alone = task.taught_loss(one, one, targets) + task.taught_loss(other, other, targets)
+    return (apart - alone) / 2.0
 
 
 @dataclass(eq=False)
@@ -127,6 +149,7 @@ class FinetuneStage:
     teaching: Teaching | None = None  # None: labels alone
     raw: RawText | None = None  # text without labels, of which a batch follows each labelled one
     frozen: bool = False  # whether the head alone learns
+    rdrop: float = 0.0  # weight of the divergence between two readings of a batch; 0: one reading
     # the score on some training examples, for the learning curve
     score_on_train: Callable[[TaskModel], float] | None = None
     score_every: int = 1  # epochs between two scores on dev
@@ -148,6 +171,11 @@ class FinetuneStage:
     def turns(self) -> int:
         """How many steps a labelled batch takes, with the batch of text that follows it."""
         return 1 if self.raw is None else 2
+
+    @property
+    def readings(self) -> int:
+        """How many times a labelled batch is read."""
+        return 2 if self.rdrop else 1
 
     @property
     def epoch(self) -> int:
@@ -182,18 +210,20 @@ class FinetuneStage:
         weights = {"task": 1.0}
         if self.teaching is not None:
             weights = self.teaching.weights(-(-step // self.turns))
+        if self.rdrop:
+            weights = {**weights, RDROP: self.rdrop}
         return Step(
             batch=JointBatch(None, batch, self.machine.counts_pieces(batch)),
             compute=self._compute,
             targets=dict.fromkeys(weights, self._count(batch)),
             weights=weights,
-            tokens=batch.ids.numel(),
-            flops=self._flops(batch),
+            tokens=self.readings * batch.ids.numel(),
+            flops=self.readings * self._flops(batch),
             position=self.position(),
         )
 
     def _flops(self, batch: TokenBatch) -> float:
-        """Those of a step; a frozen encoder has no backward pass."""
+        """Those of a reading; a frozen encoder has no backward pass."""
         flops = task_flops(self.cost, self.model.head, batch)
         if not self.frozen:
             return flops

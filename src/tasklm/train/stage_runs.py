@@ -104,7 +104,7 @@ def run_stage1(
         return Loop(
             stage=stage,
             optimiser=make_optimiser(stage.module, rule),
-            schedule=Schedule(settings.schedule, plan.steps, settings.warmup, settings.decay),
+            schedule=_stage1_schedule(settings, plan.steps),
             settings=loop_settings,
             checkpoints=checkpoints,
             machine=context.machine,
@@ -126,6 +126,12 @@ def run_stage1(
     chosen = {"rho1": stage.rho1, "batch": plan.batch, "learning_rate": peak, **stage.state()}
     write_json(folder / SUMMARY, {**summary, **chosen})
     checkpoints.clear()
+
+
+def _stage1_schedule(settings: Train, steps: int) -> Schedule:
+    if settings.anneal:
+        return Schedule("constant", steps, settings.warmup, settings.anneal)
+    return Schedule(settings.schedule, steps, settings.warmup, settings.decay)
 
 
 def _begun(

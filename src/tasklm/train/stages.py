@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tasklm.budget.costs import EncoderCost
-from tasklm.budget.memory import micro_batch_for, training_bytes
+from tasklm.budget.memory import MemoryCost, micro_batch_for, training_bytes
 from tasklm.budget.rules import epochs_for, stage2_batch
 from tasklm.encoders.shapes import SHALLOW
 from tasklm.errors import RecipeError
@@ -43,6 +43,7 @@ from tasklm.train.unlabelled import RawLosses, RawText, Studying
 
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
+BEST_PART = 5  # the best of the selected text is a fifth of it (train.anneal)
 SEEDS_OF_A_TRAINING = 100  # numbers that the fine-tunings of one stage 1 take for their draws
 
 
@@ -61,16 +62,11 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
         raise RecipeError([f"train.mask_rate_last: {problem}; choose train.objective = mlm"])
     head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, context.task).to(context.machine.device)
-    external = None
+    external = best = None
     if context.external is not None and rho1:
-        external = PackedStream(
-            context.external,
-            context.vocabulary,
-            context.length,
-            batch,
-            settings.seed,
-            context.held_out,
-        )
+        external = _text(context, batch, settings.seed, np.asarray(context.held_out, np.int64))
+    if external is not None and settings.anneal:
+        best = _text(context, batch, settings.seed, _all_but_best(context))
     cost = cost_of(context.encoder, context.shape)
     return JointStage(
         module=module,
@@ -83,7 +79,26 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
         cost=cost,
         accumulate=accumulate,
         graphs=accumulate == 1 and _is_small(cost, batch, context.length),
+        one_pass=settings.internal_pass == "one",
+        best=best,
+        anneal=settings.anneal,
     )
+
+
+def _text(context: TrainingContext, batch: int, seed: int, left_out: np.ndarray) -> PackedStream:
+    """The selected text in batches, without some passages."""
+    assert context.external is not None
+    return PackedStream(context.external, context.vocabulary, context.length, batch, seed, left_out)
+
+
+def _all_but_best(context: TrainingContext) -> np.ndarray:
+    """The passages that are not among the best of those that are read; selections have the best
+    first.
+    """
+    assert context.external is not None
+    passages = np.arange(len(context.external))
+    read = np.setdiff1d(passages, np.asarray(context.held_out, np.int64))
+    return np.setdiff1d(passages, read[: -(-len(read) // BEST_PART)])
 
 
 def held_out_text(
@@ -148,19 +163,25 @@ def accumulation(context: TrainingContext, settings: Train | Finetune, batch: in
         """The memory that training on some rows takes.
 
         An internal batch of stage 1 runs the encoder on the task, and on the same text as the
-        objective shows it.
+        objective shows it; in one pass, the last layer computes more states of that.
         """
         mode = {"bf16": machine.bf16, "compiled": machine.compiles, "dropout": settings.dropout > 0}
-        read = rows * context.train.most_places
-        memory = training_bytes(
-            cost, rows * length, 0, length, wanted=read, optimiser=settings.optimiser, **mode
-        )
+
+        def of_task(places: int) -> MemoryCost:
+            tokens, optimiser = rows * length, settings.optimiser
+            read = rows * places
+            return training_bytes(cost, tokens, 0, length, wanted=read, optimiser=optimiser, **mode)
+
+        memory = of_task(context.train.most_places)
         if isinstance(settings, Finetune):
             # a student's passes: of the whole text, and of views or halves of it
             students = int(settings.has_student and context.raw is not None)
-            return memory.total + students * memory.activations
+            others = max(students, int(settings.rdrop > 0))  # steps of text have no second reading
+            return memory.total + others * memory.activations
         objective = OBJECTIVES.get(settings.objective)
         of_text: float = objective.memory(cost, settings, rows * length, length, **mode).total
+        if settings.internal_pass == "one":
+            return of_text + memory.activations - of_task(0).activations
         return of_text + memory.activations
 
     return micro_batch_for(-(-batch // machine.ranks.count), bytes_of, free)
@@ -227,7 +248,9 @@ def finetune_stage(
         teaching = Teaching(epochs * len(stream), context.labels_weight)
     graphs = accumulate == 1 and _is_small(cost, batch, context.length)
     raw = _raw_text(context, settings, model, batch, seed)
-    losses = TaskLosses(model, context.task, context.taught, graphs, settings.label_smoothing)
+    losses = TaskLosses(
+        model, context.task, context.taught, graphs, settings.label_smoothing, settings.rdrop > 0
+    )
     if raw is not None:
         losses.raw = raw.losses
     return FinetuneStage(
@@ -241,6 +264,7 @@ def finetune_stage(
         teaching=teaching,
         raw=raw,
         frozen=settings.freeze,
+        rdrop=settings.rdrop,
         score_every=settings.score_every,
         score_on_train=_score_on_train(context, settings.scored_examples, metric),
     )
