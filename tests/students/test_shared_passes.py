@@ -197,7 +197,7 @@ def tagging(vocabulary: Vocabulary) -> TrainingContext:
     ]
     encoded = EncodedExamples.of(task, examples, vocabulary, 32)
     model = model_of(task, vocabulary, "bilstm")
-    shape = model.encoder.shape
+    shape: Any = model.encoder.shape
     machine = set_up(Hardware(device="cpu", precision="fp32", threads=1))
     raw = raw_examples(task, vocabulary, 12)
     return TrainingContext(

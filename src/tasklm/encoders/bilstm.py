@@ -112,7 +112,7 @@ class BiLstm(nn.Module):
         self, batch: TokenBatch, wanted: Tensor, ends: Tensor, begins: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states (wanted, width) and both views, which share embeddings, first layer and
-        their dropout, as in the authors' code.
+        their dropout.
         """
         first = self._layer(0, self.embed(batch), batch)
         return self._second(first, batch, wanted), *_sides(first, ends, begins)
