@@ -148,21 +148,21 @@ def test_runs_follow_one_another_and_are_not_repeated(
 
     def main(*more: str) -> None:
         words = ["--data", str(tmp_path / "data"), "--corpus", "texts", "--tasks", "toys"]
-        words += ["--work", str(tmp_path / "work"), "--seeds", "2", *more]
+        words += ["--work", str(tmp_path / "bench"), "--seeds", "2", *more]
         monkeypatch.setattr(sys, "argv", ["distillation.py", *words])
         distillation.main()
 
     with pytest.raises(SystemExit, match="ended with status 1"):
         main()
-    (tmp_path / "work" / "toys" / "small" / "scores.json").unlink()
+    (tmp_path / "bench" / "toys" / "small" / "scores.json").unlink()
     main()
     assert [words[0] for words in begun] == ["fit", "distill", "distill", "distill"]
     first, same, small = (" ".join(words) for words in begun[:3])
     assert "--finetune.seeds 2 --evaluate.ensemble true" in first and "--test" not in first
-    assert f"--train.start {tmp_path}/work/toys/teacher/stage1 --train.steps 0" in same
+    assert f"--train.start {tmp_path}/bench/toys/teacher/stage1 --train.steps 0" in same
     assert "--distill.passages 0" in same and "--distill.passages 0" in small
     assert "--model.layers 4 --model.width 32" in small and "--compare no-teacher" in small
-    record = json.loads((tmp_path / "work" / "distillation.json").read_text(encoding="utf-8"))
+    record = json.loads((tmp_path / "bench" / "distillation.json").read_text(encoding="utf-8"))
     assert record["tasks"][0]["gain"]["value"] == pytest.approx(30)
     with pytest.raises(SystemExit, match="other settings"):
         main("--students", "7")
