@@ -18,6 +18,7 @@ from tasklm.recipe.model_sections import Tokens
 from tasklm.recipe.toml import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import Tracker
+from tasklm.train import stage_runs
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]
@@ -110,3 +111,11 @@ def run_verb_here(module: Any) -> Any:
             raise module("objective_runs.running").Failed(str(error)) from None
 
     return run_verb
+
+
+@pytest.fixture(scope="module")
+def speed_is_not_measured() -> Iterator[None]:
+    """That of a machine takes a second per stage, to be shown beside progress."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
+        yield

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,8 +19,8 @@ from tasklm.recipe.model_sections import Finetune
 from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
+from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
-from tasklm.train import stage_runs
 from tasklm.train.context import TrainingContext
 from tasklm.train.stages import finetune_stage
 from tests.end_to_end.conftest import options
@@ -40,19 +38,11 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _speed_is_not_measured() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
-        yield
+pytestmark = pytest.mark.usefixtures("speed_is_not_measured")
 
 
 def recipe_of(files: Path, **changes: str) -> Recipe:
     return load(None, options(files, **{**SMALL, **changes}))
-
-
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +88,7 @@ def test_its_answers_are_those_of_the_mean_weights(
     row = next(row for row in again.rows if row.kind == "soup")
     assert row.dev is not None and row.test is not None
     place = row.dev.values.index(max(row.dev.values))
-    about = read(folder / "model" / "config.json")["about"]
+    about = read_json(folder / "model" / "config.json")["about"]
     assert about["stage1"] == place + 1 and about["averaged"] == [1, 2]
     assert about["dev"] == row.dev.values[place] and about["test"]["mean"] == row.test.mean
     shipped = load_file(folder / "model" / "model.safetensors")
@@ -106,7 +96,7 @@ def test_its_answers_are_those_of_the_mean_weights(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in shipped.items())
     texts = [json.loads(line)["text"] for line in (files / "dev.jsonl").read_text().splitlines()]
     predicted = TaskLM.load(folder / "model").predict(texts)
-    saved = read(folder / "soup-predictions" / f"dev-{place + 1}.json")
+    saved = read_json(folder / "soup-predictions" / f"dev-{place + 1}.json")
     assert list(predicted) == [answer["label"] for answer in saved]
     monkeypatch.undo()
     back = fit(recipe_of(files), folder, SILENT)

@@ -7,9 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -29,10 +27,9 @@ from tasklm.recipe.toml import load
 from tasklm.report.comparison import leader, pairs_of, read_runs
 from tasklm.report.comparison_page import render_comparison
 from tasklm.run_folder import best_seed, seeds_of, shipped_stage1
-from tasklm.storage.files import digest
+from tasklm.storage.files import digest, read_json
 from tasklm.tasks.classify import Classify
 from tasklm.tracking import SILENT
-from tasklm.train import stage_runs
 from tasklm.train.held_out import HELD_OUT
 from tasklm.train.start import starting_weights, title_of
 from tasklm.watch.charts import History, charts_of
@@ -46,20 +43,11 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _speed_is_not_measured() -> Iterator[None]:
-    """It takes a second per stage, to be shown beside progress."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
-        yield
+pytestmark = pytest.mark.usefixtures("speed_is_not_measured")
 
 
 def recipe_of(files: Path, **changes: str) -> Recipe:
     return load(None, options(files, **{**SMALL, **changes}))
-
-
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +77,8 @@ def test_the_loss_of_held_out_text_is_in_curves_scores_and_the_report(
     folder, scores = done
     losses = []
     for name in ("stage1", "stage1-2"):
-        measured = [point for point in read(folder / name / "curve.json") if HELD_OUT in point]
-        summary = read(folder / name / "summary.json")["held_out"]
+        measured = [point for point in read_json(folder / name / "curve.json") if HELD_OUT in point]
+        summary = read_json(folder / name / "summary.json")["held_out"]
         assert len(measured) == 20 and summary["passages"] == 4
         assert 0 < summary["loss"] < measured[0][HELD_OUT] + 1
         losses.append(summary["loss"])
@@ -127,10 +115,11 @@ def test_each_training_has_its_folders_its_seed_and_as_many_steps(
         )
         assert not all(torch.equal(one[name], two[name]) for name in one)
         assert [
-            read(where / name / "config.json")["train"]["seed"] for name in ("stage1", "stage1-2")
+            read_json(where / name / "config.json")["train"]["seed"]
+            for name in ("stage1", "stage1-2")
         ] == [1, 2]
         assert {
-            read(where / name / "summary.json")["steps"] for name in ("stage1", "stage1-2")
+            read_json(where / name / "summary.json")["steps"] for name in ("stage1", "stage1-2")
         } == {20}
         tuned = [
             where / f"stage2{of}" / f"seed-{seed}" / "best.safetensors"
@@ -142,7 +131,7 @@ def test_each_training_has_its_folders_its_seed_and_as_many_steps(
 
 def test_scores_name_every_seed_and_the_best_of_all_is_kept(done: tuple[Path, Scores]) -> None:
     folder, scores = done
-    stored = read(folder / "scores.json")
+    stored = read_json(folder / "scores.json")
     assert (stored["trainings"], stored["seeds"]) == (2, 2)
     rows = {row["name"]: row for row in stored["rows"]}
     for row in (rows["random selection"], rows["BM25 selection (TLM)"]):
@@ -156,15 +145,18 @@ def test_scores_name_every_seed_and_the_best_of_all_is_kept(done: tuple[Path, Sc
             len(row["test"]["stage1"]) == 2
             and row["resampled"] == "test examples and seeds of stages 1 and 2"
         )
-    dev = [read(seed.folder / "summary.json")["dev"] for seed in seeds_of(folder, 2, 2)]
+    dev = [read_json(seed.folder / "summary.json")["dev"] for seed in seeds_of(folder, 2, 2)]
     assert [seed["dev"] for seed in rows["BM25 selection (TLM)"]["seeds"]] == pytest.approx(dev)
-    best, about = best_seed(seeds_of(folder, 2, 2)), read(folder / "model" / "config.json")["about"]
+    best, about = (
+        best_seed(seeds_of(folder, 2, 2)),
+        read_json(folder / "model" / "config.json")["about"],
+    )
     assert (about["stage1"], about["seed"], about["dev"]) == (best.stage1, best.stage2, max(dev))
     kept, tuned = load_file(folder / "model" / "model.safetensors"), load_file(best.weights)
     assert all(torch.equal(kept[name], tuned[name]) for name in tuned)
     assert (
         rows["ensemble of 4 seeds"]["seeds"] == []
-        and read(folder / "ensemble" / "config.json")["models"] == 4
+        and read_json(folder / "ensemble" / "config.json")["models"] == 4
     )
     assert "significant" not in scores.verdict or "not significant" in scores.verdict
 
@@ -182,7 +174,7 @@ def test_what_asks_for_the_language_model_gets_that_of_the_shipped_model(
     done: tuple[Path, Scores], tmp_path: Path
 ) -> None:
     folder, _ = done
-    number = read(folder / "model" / "config.json")["about"]["stage1"]
+    number = read_json(folder / "model" / "config.json")["about"]["stage1"]
     wanted = folder / ("stage1" if number == 1 else "stage1-2")
     assert shipped_stage1(folder) == wanted and read_description(folder).folder == wanted
     for other in (1, 2):
@@ -275,11 +267,11 @@ def test_the_keys_are_those_of_runs_before_there_were_several_trainings(
     recipe = recipe_of(files, train__seeds="2", train__held_out="4")
     train = {name: value for name, value in values_for_key(recipe.train).items() if name != "seeds"}
     made_of = [values_for_key(recipe.model), train, dataclasses.asdict(recipe.budget)]
-    tokens = read(folder / "tokens" / "artefact.json")["key"]
+    tokens = read_json(folder / "tokens" / "artefact.json")["key"]
     stage1 = digest([tokens, "tiny", 16, "", *made_of])
-    assert read(folder / "stage1" / "artefact.json")["key"] == stage1
+    assert read_json(folder / "stage1" / "artefact.json")["key"] == stage1
     tuned = digest([stage1, 4, "macro_f1", 2, {**values_for_key(recipe.finetune), "seeds": 1}])
-    assert read(folder / "stage2" / "seed-2" / "artefact.json")["key"] == tuned
+    assert read_json(folder / "stage2" / "seed-2" / "artefact.json")["key"] == tuned
 
 
 def test_runs_are_compared_by_the_same_resampling(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from tasklm.pipeline.opening import open_run
 from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
-from tasklm.train import stage_runs
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import QUICK, options
 from tests.end_to_end.kind_data import CASES
@@ -47,12 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _speed_is_not_measured() -> Iterator[None]:
-    """It takes a second per stage, to be shown beside progress."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
-        yield
+pytestmark = pytest.mark.usefixtures("speed_is_not_measured")
 
 
 def trained(settings: dict[str, str], folder: Path, until: str = "evaluate") -> Ready:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +36,6 @@ from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.multilabel import Multilabel
 from tasklm.tasks.tag import Tag
 from tasklm.tracking import SILENT
-from tasklm.train import stage_runs
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options
 
@@ -53,12 +51,7 @@ DECIDED = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _speed_is_not_measured() -> Iterator[None]:
-    """It takes a second per stage, to be shown beside progress."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_runs, "matmul_ceiling", lambda _: 1e9)
-        yield
+pytestmark = pytest.mark.usefixtures("speed_is_not_measured")
 
 
 @dataclass

@@ -18,8 +18,8 @@ from tasklm.train.context import TrainingContext
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import joint_stage
+from tests.train.arms import assert_a_cut_changes_nothing
 from tests.train.test_loop import parts  # noqa: F401
-from tests.train.test_resumed import cut_off
 
 STEPS, SHARE = 20, 0.4
 HELD_OUT = [0, 3, 50]
@@ -110,13 +110,7 @@ def test_a_training_that_is_cut_off_ends_the_same(
     monkeypatch: pytest.MonkeyPatch,
     cut: int,
 ) -> None:
-    train(tmp_path / "straight", parts)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        cut_off(patch, JointStage, cut)
-        train(tmp_path / "cut", parts)
-    train(tmp_path / "cut", parts)
-    for name in ("model.safetensors", "curve.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    assert_a_cut_changes_nothing(lambda folder: train(folder, parts), tmp_path, monkeypatch, cut)
 
 
 def test_task_data_alone_has_the_rate_alone(parts: TrainingContext) -> None:

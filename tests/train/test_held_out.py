@@ -29,8 +29,8 @@ from tasklm.train.held_out import HELD_OUT, HeldOutText, Rows, rows_measured
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import held_out_text, joint_stage
+from tests.train.arms import assert_a_cut_changes_nothing
 from tests.train.test_loop import parts  # noqa: F401
-from tests.train.test_resumed import cut_off
 
 STEPS = 25
 
@@ -220,13 +220,7 @@ def trained(folder: Path, context: TrainingContext, **changes: object) -> None:
 def test_a_training_that_is_cut_off_measures_the_same(
     holding: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained(tmp_path / "straight", holding)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        cut_off(patch, JointStage, 13)
-        trained(tmp_path / "cut", holding)
-    trained(tmp_path / "cut", holding)
-    for name in ("model.safetensors", "curve.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    assert_a_cut_changes_nothing(lambda folder: trained(folder, holding), tmp_path, monkeypatch, 13)
     summaries = [read_json(tmp_path / name / "summary.json") for name in ("cut", "straight")]
     assert summaries[0]["held_out"] == summaries[1]["held_out"]
     curve = read_json(tmp_path / "cut" / "curve.json")

@@ -15,8 +15,8 @@ from tasklm.train.context import TrainingContext
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import joint_stage
+from tests.train.arms import assert_a_cut_changes_nothing
 from tests.train.test_loop import parts  # noqa: F401
-from tests.train.test_resumed import cut_off
 
 STEPS = 13
 
@@ -86,13 +86,7 @@ def test_a_training_that_is_cut_off_ends_the_same(
         )
         run_stage1(folder, parts, settings, Stage1Plan(STEPS, 2, 8, None), SILENT)
 
-    train(tmp_path / "straight")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        cut_off(patch, JointStage, 8)
-        train(tmp_path / "cut")
-    train(tmp_path / "cut")
-    for name in ("model.safetensors", "curve.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    assert_a_cut_changes_nothing(train, tmp_path, monkeypatch, 8)
     assert read_json(tmp_path / "cut" / "config.json")["train"]["mask_rate_last"] == 0.1
 
 

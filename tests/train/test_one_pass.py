@@ -14,25 +14,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.errors import RecipeError, TrainingError
-from tasklm.pipeline.flow import fit
+from tasklm.errors import TrainingError
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.parsing import values_for_key
-from tasklm.recipe.toml import load
 from tasklm.tasks.several import turn_of
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.masking import NONE
 from tasklm.tokens.tokenizer import Vocabulary
-from tasklm.tracking import SILENT, Tracker
+from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage_runs import Stage1Plan, run_stage1
 from tasklm.train.stages import accumulation, joint_stage
-from tests.end_to_end.kind_data import CASES
-from tests.end_to_end.test_kinds import SPLITS, settings_of
+from tests.train.arms import assert_a_cut_changes_nothing, assert_refused
 from tests.train.counting import Counting
 from tests.train.test_loop import parts, run, same_weights  # noqa: F401
-from tests.train.test_resumed import cut_off
 from tests.turn_tasks import turn_tasks
 
 ONE: dict[str, Any] = {"internal_pass": "one", "rho2": 3.0}
@@ -192,13 +188,7 @@ def test_a_training_that_is_cut_off_ends_the_same(
         settings = Train(**ONE, checkpoint_seconds=0.0, learning_rate=3e-3, dropout=0.1)
         run_stage1(folder, parts, settings, Stage1Plan(13, 2, 8, None), SILENT)
 
-    train(tmp_path / "straight")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        cut_off(patch, JointStage, 8)
-        train(tmp_path / "cut")
-    train(tmp_path / "cut")
-    for name in ("model.safetensors", "curve.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+    assert_a_cut_changes_nothing(train, tmp_path, monkeypatch, 8)
 
 
 def test_the_default_changes_no_key() -> None:
@@ -217,10 +207,4 @@ def test_the_default_changes_no_key() -> None:
 def test_what_cannot_is_refused_before_any_work(
     tmp_path: Path, kind: str, changes: dict[str, str], reason: str
 ) -> None:
-    case = next(case for case in CASES if case.kind == kind)
-    for name, count, seed in SPLITS:
-        case.write(tmp_path / f"{name}{case.suffix}", case.rows(count, seed))
-    settings = {**settings_of(case, tmp_path), "train.internal_pass": "one", **changes}
-    settings.pop("data.corpus")
-    with pytest.raises(RecipeError, match=reason):
-        fit(load(None, settings), tmp_path / "run", Tracker())
+    assert_refused(tmp_path, kind, {"train.internal_pass": "one", **changes}, reason)

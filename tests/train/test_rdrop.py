@@ -15,12 +15,10 @@ from torch.distributions import Bernoulli, Categorical, kl_divergence
 from torch.utils.flop_counter import FlopCounterMode
 
 from tasklm.device.machine import Machine
-from tasklm.errors import RecipeError, TrainingError
+from tasklm.errors import TrainingError
 from tasklm.models.weights import load_weights
-from tasklm.pipeline.flow import fit
 from tasklm.recipe.model_sections import Finetune
 from tasklm.recipe.parsing import values_for_key
-from tasklm.recipe.toml import load
 from tasklm.run_folder import Seed
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import NONE, TASKS, Task
@@ -29,13 +27,12 @@ from tasklm.tasks.classify import Classify
 from tasklm.tasks.multilabel import Multilabel
 from tasklm.tasks.several import Several
 from tasklm.tasks.tag import Tag
-from tasklm.tracking import SILENT, Tracker
+from tasklm.tracking import SILENT
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage2 import RDROP, FinetuneStage, divergence
 from tasklm.train.stage_runs import BEST, Stage2Plan, run_stage2
 from tasklm.train.stages import accumulation, finetune_stage
-from tests.end_to_end.kind_data import CASES
-from tests.end_to_end.test_kinds import SPLITS, settings_of
+from tests.train.arms import assert_refused
 from tests.train.counting import Counting
 from tests.train.test_loop import parts  # noqa: F401
 from tests.train.test_resumed import checkpoints, cut_off, stage1
@@ -241,10 +238,4 @@ def test_every_kind_says_whether_it_can() -> None:
 def test_what_cannot_is_refused_before_any_work(
     tmp_path: Path, kind: str, changes: dict[str, str], reason: str
 ) -> None:
-    case = next(case for case in CASES if case.kind == kind)
-    for name, count, seed in SPLITS:
-        case.write(tmp_path / f"{name}{case.suffix}", case.rows(count, seed))
-    settings = {**settings_of(case, tmp_path), "finetune.rdrop": "1", **changes}
-    settings.pop("data.corpus")
-    with pytest.raises(RecipeError, match=reason):
-        fit(load(None, settings), tmp_path / "run", Tracker())
+    assert_refused(tmp_path, kind, {"finetune.rdrop": "1", **changes}, reason)
