@@ -98,7 +98,7 @@ import os, sys, time
 from tasklm.corpus.processes import in_order
 
 def work(piece):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # in one piece: two processes write at once
     time.sleep(600)
 
 list(in_order(work, range(2), 2))
@@ -111,9 +111,11 @@ def test_processes_end_with_a_run_that_was_killed(tmp_path: Path) -> None:
         [sys.executable, str(tmp_path / "working.py")], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
-        workers = [int(parent.stdout.readline()) for _ in range(2)]
-        assert all(map(is_at_work, workers))
-        parent.kill()
+        try:
+            workers = [int(parent.stdout.readline()) for _ in range(2)]
+            assert all(map(is_at_work, workers))
+        finally:
+            parent.kill()
     deadline = time.monotonic() + 60  # they would go on for ten minutes
     while any(map(is_at_work, workers)) and time.monotonic() < deadline:
         time.sleep(0.1)
