@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -45,18 +45,16 @@ from tests.select.spark_corpora import (
 
 pytestmark = pytest.mark.slow
 SOURCE = Path(__file__).parents[2] / "src"
+MASTER = re.compile(r"Starting Spark master at (spark://\S+:[1-9]\d*)")
 
 
 class Cluster:
     """A master and its workers, each with a process group of its own."""
 
     def __init__(self, folder: Path, workers: int) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
         self.folder, self.processes = folder, list[subprocess.Popen[bytes]]()
-        self.url = f"spark://127.0.0.1:{self.port}"
-        self.start("org.apache.spark.deploy.master.Master", "--port", str(self.port))
+        self.start("org.apache.spark.deploy.master.Master", "--port", "0")
+        self.url = self.wait_for_url()
         for number in range(workers):
             where = str(folder / f"worker-{number}")
             self.start(
@@ -95,6 +93,16 @@ class Cluster:
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         )
+
+    def wait_for_url(self) -> str:
+        """The address of the master, which chooses its port itself: no other process can take it in
+        between, and it listens when it says so.
+        """
+        log = self.folder / "log-0.txt"
+        wait_for(lambda: MASTER.search(log.read_text()))
+        found = MASTER.search(log.read_text())
+        assert found is not None
+        return found[1]
 
     def kill(self, number: int) -> None:
         """Kills a process and those it started, without a word."""
