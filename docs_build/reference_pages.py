@@ -16,7 +16,8 @@ from typing import Any
 from typer.main import get_command
 
 from tasklm import errors
-from tasklm.api import Labels, TaskLM, Texts, forecast
+from tasklm.api.estimator import Labels, TaskLM, Texts
+from tasklm.api.verbs import forecast
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.forecasting.forecast import Expected, Forecast, Trained

@@ -4,12 +4,14 @@ and a pile of text.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLMError, TrainingError
 
 if TYPE_CHECKING:
-    from tasklm.api import TaskLM, distill, forecast
+    from tasklm.api.estimator import TaskLM
+    from tasklm.api.verbs import distill, forecast
     from tasklm.pipeline.file_check import check_files
 
 __all__ = [
@@ -27,22 +29,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_PLACES = {
+    "TaskLM": "tasklm.api.estimator",
+    "check_files": "tasklm.pipeline.file_check",
+    "distill": "tasklm.api.verbs",
+    "forecast": "tasklm.api.verbs",
+}  # imported only on first use, so that `tasklm --help` is instant
+
+
 def __getattr__(name: str) -> Any:
-    """Imports the heavy part only on first use, so that `tasklm --help` is instant."""
-    if name == "TaskLM":
-        from tasklm.api import TaskLM
-
-        return TaskLM
-    if name == "distill":
-        from tasklm.api import distill
-
-        return distill
-    if name == "forecast":
-        from tasklm.api import forecast
-
-        return forecast
-    if name == "check_files":
-        from tasklm.pipeline.file_check import check_files
-
-        return check_files
-    raise AttributeError(f"module 'tasklm' has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tasklm' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

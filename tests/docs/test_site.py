@@ -150,7 +150,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_reference_has_every_verb_key_and_method(reference: ModuleType) -> None:
-    from tasklm.api import TaskLM
+    from tasklm.api.estimator import TaskLM
 
     pages = reference.reference_pages()
     for name, verb in CLI.commands.items():

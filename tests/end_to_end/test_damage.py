@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import tasklm
 from tasklm import artifacts
-from tasklm.api import TaskLM
+from tasklm.api.estimator import TaskLM
 from tasklm.cli.app import app
 from tasklm.errors import DamagedError, RunError
 from tasklm.models.language_model import load_language_model

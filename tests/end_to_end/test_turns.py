@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tasklm.api import TaskLM
+from tasklm.api.estimator import TaskLM
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import from_dict
 from tasklm.models.task_model import load_models

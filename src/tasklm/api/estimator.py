@@ -20,13 +20,10 @@ from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.export.source import new_folder
-from tasklm.forecasting.forecast import SECONDS, Forecast
-from tasklm.forecasting.forecast import forecast as forecast_recipe
 from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.flow import held
 from tasklm.pipeline.given_texts import data_keys
-from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
 from tasklm.serve.all_tasks import AllTasks
@@ -39,7 +36,7 @@ from tasklm.storage.files import read_json, require_own, write_bytes
 from tasklm.storage.safe_reading import whole_text
 from tasklm.tasks.base import Answer, score
 from tasklm.tasks.several import ALL, members_of
-from tasklm.tracking import SILENT, Tracker
+from tasklm.tracking import Tracker
 
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
@@ -61,49 +58,6 @@ else:
 
     class Estimator(ClassifierMixin, BaseEstimator):
         """What scikit-learn adds to a model."""
-
-
-def forecast(
-    train: str | Path,
-    *,
-    corpus: Texts,
-    dev: str | Path | None = None,
-    test: str | Path | None = None,
-    seconds: float = SECONDS,
-    settings: Mapping[str, Any] | None = None,
-) -> Forecast:
-    """Forecasts what a labelled file will score on test, before anything is trained; `print` shows
-    it as a table.
-
-    The labels of test are not used: its texts are removed from train, and its size determines how
-    much a score may vary. `settings` are recipe keys by dotted name, such as {"evaluate.metric":
-    "accuracy"}.
-    """
-    overrides: dict[str, Any] = {**(settings or {}), "data.train": str(train)}
-    overrides["data.corpus"] = (
-        [str(corpus)] if isinstance(corpus, str | Path) else [str(one) for one in corpus]
-    )
-    overrides |= {
-        key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value
-    }
-    return forecast_recipe(load_recipe(None, overrides), seconds)
-
-
-def distill(
-    teachers: str | Path | Sequence[str | Path],
-    out: str | Path,
-    *,
-    settings: Mapping[str, Any] | None = None,
-) -> TaskLM:
-    """Trains a model that finished runs teach, in the folder `out`; returns it.
-
-    The recipe is that of the first run, with `settings` by dotted name over it, such as
-    {"model.size": "mini"}.
-    """
-    given = [teachers] if isinstance(teachers, str | Path) else teachers
-    require_own(Path(out))
-    run_pipeline(student_of([str(one) for one in given], settings or {}), Path(out), SILENT)
-    return TaskLM.load(out)
 
 
 class TaskLM(Estimator):
