@@ -3,10 +3,10 @@
     python benchmarks/laptop.py --work /tmp/bench --data tasks/ --corpus texts/ --minutes 1,5,20
     python benchmarks/laptop.py --prepare /tmp/carry --data tasks/ --corpus texts/ --passages 45000
 
-Each task has tasklm at each budget, with the baselines of its score table, and four peers: hashed
-word embeddings, static vectors of the selected text, and with --downloaded a pretrained sentence
-model, as it is and fine-tuned. Tasks that tag or choose have no peers. The same command goes on
-where it was stopped. `--prepare` only writes the tasks and a corpus, small enough to carry to
+Each task has tasklm at each budget, with the baselines of its score table, and four peers, which are
+contestants of `tasklm compare`: hashed word embeddings, static vectors of the corpus, and with
+--downloaded a pretrained sentence model, as it is and fine-tuned. The same command goes on where it
+was stopped. `--prepare` only writes the tasks and a corpus, small enough to carry to
 another machine, and says how to name them there.
 """
 

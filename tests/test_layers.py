@@ -38,6 +38,8 @@ ORDER = [
     {"serve", "watch"},
     {"demo"},
     {"pipeline"},
+    {"contestants"},
+    {"comparing"},
     {"api", "notebook"},
     {"cli"},
     {"__main__"},

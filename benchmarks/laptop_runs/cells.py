@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from laptop_runs.data import read_task
-from laptop_runs.goals import KINDS, Chosen, Goal
+from tasklm.comparing.entries import Entry
+from tasklm.comparing.training import Order, TrainedContestant, train
+from tasklm.recipe.data_sections import Kind
+from tasklm.recipe.toml import load
 from tasklm.storage.files import read_json
+from tasklm.tasks.base import TASKS, score
+from tasklm.tasks.examples import Example
+from tasklm.tracking import SILENT
 
 PEERS = {  # column → how the page calls it; the last two need --downloaded
     "hashed": "hashed words",
@@ -42,7 +49,7 @@ class Cell:
     column: str  # "tasklm 5", or one of PEERS
     metric: str
     folder: str  # of the prepared splits
-    run: str  # folder of the command, for peers that of the longest budget
+    run: str  # folder of the command
     corpus: tuple[str, ...]
     minutes: float  # of the command; for peers the time that they may train
     extra: str = ""  # further options of the command
@@ -101,41 +108,34 @@ def run_cell(cell: Cell) -> Outcome:
 
 
 def _peer(cell: Cell) -> Outcome:
+    """What `tasklm compare` would make of a contestant, in this process."""
     data, splits = read_task(Path(cell.folder))
-    if data.kind not in KINDS:
+    task = TASKS.get(data.kind).from_examples(splits.train, Kind())
+    entry = Entry(cell.column, cell.column, cell.downloaded if cell.column in DOWNLOADED else "")
+    if entry.contestant.against(task):
         raise Failed("-")
-    goal, started = Goal(data.kind, splits, cell.metric), time.perf_counter()
-    chosen = _chosen(cell, splits, goal)
-    seconds = time.perf_counter() - started
+    values = {**dataclasses.asdict(data), "corpus": list(cell.corpus)}
+    recipe = load(None, {"hardware.threads": cell.cores}).changed(data=values)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        train(Order(entry, recipe, cell.metric, 60 * cell.minutes, folder, folder / "runs"), SILENT)
+        trained = TrainedContestant.read(folder)
+
+    def reached(split: str, examples: Sequence[Example]) -> float:
+        gold = [example.label for example in examples]
+        return score(task.metric(cell.metric), gold, trained.labels[split])
+
     return Outcome(
         cell.task,
         cell.column,
-        chosen.dev,
-        chosen.test,
-        round(seconds, 1),
-        about=chosen.setting,
+        reached("dev", splits.dev),
+        reached("test", splits.test),
+        round(trained.cost.seconds, 1),
+        about=trained.setting,
         examples=len(splits.train),
         metric=cell.metric,
+        cores=cell.cores,
     )
-
-
-def _chosen(cell: Cell, splits: Any, goal: Goal) -> Chosen:
-    """The scores of a peer; its modules are loaded when it is needed."""
-    seconds = 60 * cell.minutes
-    if cell.column == "hashed":
-        from laptop_runs.hashed import hashed_words
-
-        return hashed_words(splits, goal, seconds)
-    if cell.column == "static":
-        from laptop_runs.vectors import static_vectors
-
-        if not (Path(cell.run) / "tokens").exists():
-            raise Failed("there is no run whose text it could count")
-        return static_vectors(Path(cell.run), splits, goal)
-    from laptop_runs.downloaded import frozen, tuned
-
-    learn = frozen if cell.column == "frozen" else tuned
-    return learn(Path(cell.downloaded), splits, goal, seconds)
 
 
 def command_of(cell: Cell) -> list[str]:
@@ -213,9 +213,9 @@ def outcome_of(cell: Cell, run: Path, seconds: float) -> Outcome:
 
 
 def _tidy(run: Path) -> None:
-    """Deletes what is large and needed no more: all folders but the tokens, which a peer counts."""
+    """Deletes what is large and needed no more: all folders."""
     for folder in run.iterdir():
-        if folder.is_dir() and folder.name != "tokens":
+        if folder.is_dir():
             shutil.rmtree(folder)
 
 

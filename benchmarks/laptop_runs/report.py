@@ -25,8 +25,8 @@ _PEERS = {  # what a column is, where a page has it
         "word-pair embeddings, and softmax, as in fastText.\n"
     ),
     "static": """\
-- **static vectors**: mutual information of the tokens that the run selected, cut to its largest
-  directions, averaged over a text with rare tokens weighing more, and a linear model.
+- **static vectors**: mutual information of the words of the corpus, cut to its largest
+  directions, averaged over a text with rare words weighing more, and a linear model.
 """,
     "frozen": """\
 - **MiniLM**: all-MiniLM-L6-v2, pretrained by others on a billion pairs of sentences; a linear model

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from laptop_runs.cells import Cell, Outcome
+from tasklm.comparing.processes import THREADS
 from tasklm.errors import RunError
 
 _BENCHMARKS = Path(__file__).resolve().parents[1]
 _SOURCE = _BENCHMARKS.parent / "src"
-_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 Run = Callable[[Cell, Sequence[int], Path], Outcome]
 
 
@@ -34,7 +34,7 @@ def in_a_process(cell: Cell, cores: Sequence[int], work: Path) -> Outcome:
     spec.write_text(json.dumps(values), encoding="utf-8")
     paths = [str(_BENCHMARKS), str(_SOURCE), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment |= {variable: str(cell.cores) for variable in _THREADS}
+    environment |= {variable: str(cell.cores) for variable in THREADS}
     command = [sys.executable, "-m", "laptop_runs.worker", str(spec), str(report)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not report.exists():

@@ -11,7 +11,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
-    from tasklm.api.verbs import distill, forecast
+    from tasklm.api.verbs import compare, distill, forecast
     from tasklm.pipeline.file_check import check_files
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "TaskLMError",
     "TrainingError",
     "check_files",
+    "compare",
     "distill",
     "forecast",
 ]
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "TaskLM": "tasklm.api.estimator",
     "check_files": "tasklm.pipeline.file_check",
+    "compare": "tasklm.api.verbs",
     "distill": "tasklm.api.verbs",
     "forecast": "tasklm.api.verbs",
 }  # imported only on first use, so that `tasklm --help` is instant

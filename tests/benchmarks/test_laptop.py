@@ -19,14 +19,13 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import laptop
-from laptop_runs import hashed, report, running, vectors
+from laptop_runs import report, running
 from laptop_runs.cells import Cell, Outcome, command_of, outcome_of, run_cell
 from laptop_runs.data import cut_corpus, prepare_task, read_task, spread
+from tasklm.contestants import hashed, static
 from tasklm.errors import RunError
-from tasklm.recipe.model_sections import Tokens
-from tasklm.tokens.shards import write_shards
-from tasklm.tokens.tokenizer import train_vocabulary
 from tests.conftest import sentences
+from tests.end_to_end.kind_data import CASES
 
 WORDS = {
     "cat": ["purr", "paw", "mew"],
@@ -110,23 +109,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers that try less."""
     monkeypatch.setattr(hashed, "RATES", (0.1,))
     monkeypatch.setattr(hashed, "EPOCHS", 6)
-    monkeypatch.setattr(vectors, "STRENGTHS", (0.01,))
-    monkeypatch.setattr(vectors, "WIDTH", 16)
+    monkeypatch.setattr(static, "WIDTH", 16)
 
 
 @pytest.mark.usefixtures("quick")
 def test_hashed_words_and_static_vectors_learn_a_toy_task(tmp_path: Path) -> None:
     folder = toy(tmp_path)
-    assert run_cell(cell_of(folder, "hashed")).test > 0.9
-    assert run_cell(cell_of(folder, "static")).failed == "there is no run whose text it could count"
-    tokens = folder / "run" / "tokens"
-    tokens.mkdir(parents=True)
     texts = [row["text"] for row in read(folder / "train.jsonl.gz")]
-    vocabulary = train_vocabulary([texts], Tokens(), 200)
-    vocabulary.save(tokens / "tokenizer.json")
-    write_shards(tokens, [texts], vocabulary)
-    outcome = run_cell(cell_of(folder, "static"))
-    assert outcome.test > 0.9 and outcome.examples == 120 and outcome.about == "strength 0.01"
+    write(folder / "texts" / "some.jsonl.gz", [{"text": text} for text in texts])
+    more = {"corpus": (str(folder / "texts"),), "cores": 1}
+    for column in ("hashed", "static"):
+        outcome = run_cell(cell_of(folder, column, **more))
+        assert outcome.test > 0.9 and outcome.dev > 0.9 and outcome.examples == 120
+        assert outcome.about and outcome.seconds > 0 and not outcome.failed
 
 
 @pytest.mark.usefixtures("quick")
@@ -146,18 +141,15 @@ def test_hashed_words_learn_what_two_texts_share(tmp_path: Path) -> None:
                 }
             )
         write(tmp_path / f"{split}.jsonl.gz", rows)
-    assert run_cell(cell_of(tmp_path, "hashed", metric="spearman")).test > 0.3
+    more = {"metric": "spearman", "corpus": (), "cores": 1}
+    assert run_cell(cell_of(tmp_path, "hashed", **more)).test > 0.3
     assert read_task(tmp_path)[0].kind == "regress"
 
 
-def test_peers_leave_tags_out(tmp_path: Path) -> None:
+def test_peers_leave_trees_out(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.kind == "parse")
     for seed, split in enumerate(("train", "dev", "test")):
-        rows = [
-            {"tokens": text.split(), "tags": ["X"] * len(text.split())}
-            for text in sentences(9, seed)
-        ]
-        rows[0]["tags"] = ["Y", *rows[0]["tags"][1:]]
-        write(tmp_path / f"{split}.jsonl.gz", rows)
+        write(tmp_path / f"{split}.jsonl.gz", case.rows(9, seed))
     outcome = running.in_a_process(
         cell_of(tmp_path, "hashed"), running.sets_of_cores(1, 2)[0], tmp_path
     )

@@ -1,19 +1,25 @@
-"""What is asked of no model: a forecast before training, and a model that finished runs teach."""
+"""What is asked of no model: a forecast before training, a model that finished runs teach, and a
+comparison of ways to make one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tasklm.api.estimator import TaskLM, Texts
+from tasklm.comparing.entries import USUAL, entries_of
+from tasklm.comparing.flow import MINUTES
+from tasklm.comparing.flow import compare as compare_entries
+from tasklm.comparing.results import Comparison
 from tasklm.forecasting.forecast import SECONDS, Forecast
 from tasklm.forecasting.forecast import forecast as forecast_recipe
 from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.storage.files import require_own
-from tasklm.tracking import SILENT
+from tasklm.tracking import SILENT, Tracker
 
 
 def forecast(
@@ -32,14 +38,54 @@ def forecast(
     much a score may vary. `settings` are recipe keys by dotted name, such as {"evaluate.metric":
     "accuracy"}.
     """
-    overrides: dict[str, Any] = {**(settings or {}), "data.train": str(train)}
-    overrides["data.corpus"] = (
-        [str(corpus)] if isinstance(corpus, str | Path) else [str(one) for one in corpus]
-    )
-    overrides |= {
-        key: str(value) for key, value in (("data.dev", dev), ("data.test", test)) if value
-    }
+    overrides = {**(settings or {}), **_files(train, corpus, dev, test)}
     return forecast_recipe(load_recipe(None, overrides), seconds)
+
+
+class CompareSettings(TypedDict, total=False):
+    """Further arguments of `compare`."""
+
+    minutes: float
+    out: str | Path
+    settings: Mapping[str, Any]
+
+
+def compare(
+    train: str | Path,
+    *,
+    corpus: Texts | None = None,
+    dev: str | Path | None = None,
+    test: str | Path | None = None,
+    contestants: Sequence[str] = USUAL,
+    **more: Unpack[CompareSettings],
+) -> Comparison:
+    """Compares ways to make a model of a labelled file, and says which to use when; `print` shows
+    it as a table.
+
+    `contestants` are named as on the command line: "tfidf", "run=runs/first", "minilm=FOLDER" …
+    `minutes` (20) is the time for each, `out` ("compare") the folder, where the same call
+    continues, and `settings` are recipe keys by dotted name, such as {"data.leaks": "drop"}.
+    """
+    overrides = {**(more.get("settings") or {}), **_files(train, corpus, dev, test)}
+    overrides["budget.minutes"] = more.get("minutes", MINUTES)
+    recipe, folder = load_recipe(None, overrides), Path(more.get("out", "compare"))
+    return compare_entries(recipe, entries_of(contestants), folder, Tracker())
+
+
+def _files(
+    train: str | Path,
+    corpus: Texts | None,
+    dev: str | Path | None,
+    test: str | Path | None,
+) -> dict[str, Any]:
+    """The recipe keys of some files."""
+    keys: dict[str, Any] = {"data.train": str(train)}
+    if isinstance(corpus, str | Path):
+        keys["data.corpus"] = [str(corpus)]
+    elif corpus is not None:
+        keys["data.corpus"] = [str(one) for one in corpus]
+    given = {"data.dev": dev, "data.test": test}
+    return keys | {key: str(value) for key, value in given.items() if value}
 
 
 def distill(

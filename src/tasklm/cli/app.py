@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from tasklm.cli.check import audit, scrub
+from tasklm.cli.compare import compare_contestants
 from tasklm.cli.distill import distill
 from tasklm.cli.explain import check_labels, explain
 from tasklm.cli.export import export
@@ -333,6 +334,7 @@ app.command()(score)
 app.command()(rerank)
 app.command()(serve)
 app.command()(watch)
+app.command("compare", context_settings=EXTRA)(compare_contestants)
 
 
 @app.command()

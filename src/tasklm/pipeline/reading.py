@@ -32,19 +32,18 @@ from tasklm.tasks.several import turns_of
 
 def read_task(run: Run) -> TaskData:
     """The labelled data with its audit."""
-    data = run.recipe.data
-    if run.recipe.several.tasks:
-        return _read_several(run.recipe)
-    if not data.train:
-        raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
-    splits = read_splits(data)
-    task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
-    hidden = _hide_labels(task, splits, data.share)
-    if hidden:
-        task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
-    _check_smoothing(run.recipe, task)
-    _check_internal_pass(run.recipe.train, task)
-    _check_rdrop(run.recipe.finetune, task)
+    return task_of(run.recipe)
+
+
+def task_of(recipe: Recipe) -> TaskData:
+    """The labelled data of a recipe with its audit."""
+    data = recipe.data
+    if recipe.several.tasks:
+        return _read_several(recipe)
+    task, splits, hidden = labelled_data(recipe)
+    _check_smoothing(recipe, task)
+    _check_internal_pass(recipe.train, task)
+    _check_rdrop(recipe.finetune, task)
     files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
     settings = [
         data.text_column,
@@ -53,10 +52,10 @@ def read_task(run: Run) -> TaskData:
         data.dev_share,
         data.leaks,
         data.kind,
-        *sections(run.recipe, "kind"),
+        *sections(recipe, "kind"),
         *_share(data),
     ]
-    metric = run.recipe.evaluate.metric
+    metric = recipe.evaluate.metric
     return TaskData(
         task=task,
         splits=splits,
@@ -65,6 +64,19 @@ def read_task(run: Run) -> TaskData:
         metric=task.metrics[0] if metric == "auto" else task.metric(metric).name,
         hidden=hidden,
     )
+
+
+def labelled_data(recipe: Recipe) -> tuple[Task, Splits, list[Example]]:
+    """The task of a recipe, its splits, and the examples of train whose labels are not used."""
+    data = recipe.data
+    if not data.train:
+        raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
+    splits = read_splits(data)
+    task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
+    hidden = _hide_labels(task, splits, data.share)
+    if hidden:
+        task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
+    return task, splits, hidden
 
 
 def _hide_labels(task: Task, splits: Splits, share: float) -> list[Example]:

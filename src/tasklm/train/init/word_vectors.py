@@ -19,7 +19,7 @@ UNKNOWN = 0
 
 
 def word_vectors(
-    batches: Iterable[Sequence[str]], most_types: int = MOST_TYPES
+    batches: Iterable[Sequence[str]], most_types: int = MOST_TYPES, width: int = WIDTH
 ) -> WordVectors | None:
     """The vectors of the words of some text; None where no word is frequent enough."""
     names, numbers, ends = _numbered(batches)
@@ -34,7 +34,7 @@ def word_vectors(
     renumbered = np.full(len(names), UNKNOWN, np.int32)
     renumbered[chosen] = np.arange(1, len(chosen) + 1)
     text = Shards(renumbered[numbers], ends)
-    table = embeddings(associations([text], len(chosen) + 1, [UNKNOWN]), WIDTH)[1:]
+    table = embeddings(associations([text], len(chosen) + 1, [UNKNOWN]), width)[1:]
     shares = counts[chosen] / max(1, len(numbers))
     halved = table.astype(np.float16).astype(np.float32)  # as exact as they are saved
     return WordVectors([names[number] for number in chosen], halved, shares.astype(np.float32))

@@ -1,0 +1,97 @@
+"""`tasklm compare`: contestants on one task, and which to use when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tasklm.cli.last_resort import traceback_in
+from tasklm.cli.options import (
+    Corpus,
+    Dev,
+    Json,
+    LabelColumn,
+    RecipeFile,
+    Test,
+    TextColumn,
+    Train,
+    Verbose,
+    data_options,
+    overrides_of,
+)
+from tasklm.cli.running import load_recipe, new_tracker
+from tasklm.console.terminal import say, say_command
+from tasklm.storage.json_lines import json_line
+
+screen = Console(stderr=True)
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help=(
+            "Contestants, comma-separated: majority, tfidf, hashed, static, tasklm, run=FOLDER, "
+            "onnx=FOLDER, or NAME=FOLDER of a downloaded encoder; by default all that need no "
+            "folder. May be repeated."
+        ),
+    ),
+]
+
+
+def compare_contestants(
+    context: typer.Context,
+    train: Train,
+    corpus: Corpus = None,
+    dev: Dev = None,
+    test: Test = None,
+    contestants: With = None,
+    minutes: Annotated[float, typer.Option(help="Time for each contestant, at most.")] = 20.0,
+    out: Annotated[
+        Path, typer.Option(help="Folder; repeat the command to continue, or to add contestants.")
+    ] = Path("compare"),
+    recipe: RecipeFile = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Compare ways to make a model, and say which to use when.
+
+    Scores, size, latency and cost of each on your data, paired and side by side; nothing is
+    downloaded.
+
+    Example: tasklm compare train.csv --test test.csv --corpus texts/ --with tfidf,static,tasklm
+    --minutes 20
+    """
+    data = data_options(train, corpus, dev, test, text_column, label_column)
+    overrides = overrides_of(context.args, **data, budget__minutes=minutes)
+    loaded, tracker = load_recipe(recipe, overrides), new_tracker(verbose)
+    with tracker.progress("starting"):  # importing torch takes a while
+        from tasklm.comparing.entries import USUAL, entries_of
+        from tasklm.comparing.flow import PAGE, compare
+        from tasklm.comparing.table import notes, tables
+
+        entries = entries_of(",".join(contestants or USUAL).split(","))
+    try:
+        with traceback_in(out):
+            comparison = compare(loaded, entries, out, tracker)
+    except KeyboardInterrupt:  # here, because typer would end the process silently
+        say(screen, "run the same command to continue", "stopped", "yellow")
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json_line(comparison.to_dict()))
+        return
+    console = Console()
+    for table in tables(comparison, console.width):
+        console.print()
+        console.print(table)
+    console.print()
+    for line in comparison.advice:
+        say(console, line)
+    console.print()
+    for line in notes(comparison):
+        say(console, f"· {line}", style="dim")
+    console.print()
+    say_command(console, str(out / PAGE), "page")
