@@ -8,9 +8,11 @@ import pytest
 
 import tasklm.api.estimator
 import tasklm.api.verbs
+import tasklm.comparing.processes
 import tasklm.pipeline.flow
 from tasklm.evaluate.scores import Scores
 from tasklm.recipe.schema import Recipe
+from tests.comparing.here import in_this_process
 
 run_in_full = tasklm.pipeline.flow.fit
 
@@ -70,6 +72,7 @@ def keep_small(patch: pytest.MonkeyPatch) -> None:
     machine, which takes longer.
     """
     patch.setattr("tasklm.pipeline.flow.fit", small_run)
+    patch.setattr(tasklm.comparing.processes, "in_a_process", in_this_process)
     patch.setattr(tasklm.api.estimator, "run_pipeline", small_run)
     patch.setattr(tasklm.api.verbs, "run_pipeline", small_run)
     patch.setattr("tasklm.train.stage_runs.matmul_ceiling", lambda machine: 1e10)

@@ -158,6 +158,8 @@ def _about_ours(comparison: Comparison, best: Result) -> list[str]:
     ours = [one for one in comparison.scored if one.contestant == OURS]
     if not ours or ours[0].title == best.title:
         return []
+    if best.cost.outside_weights and comparison.picks.get(OWN) == ours[0].title:
+        return []  # that has been said
     own = ours[0]
     assert own.best is not None
     behind = f"tasklm is {points_text(own)} points behind {best.title}"

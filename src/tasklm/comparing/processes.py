@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tasklm.comparing.worker import FAILED
 from tasklm.errors import RunError
+from tasklm.export.onnx_runtime import SWITCH
 from tasklm.storage.files import read_json, write_json
 
 THREADS = (
@@ -23,7 +23,7 @@ THREADS = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
 )  # what libraries read when they are loaded
-Do = Callable[[dict[str, Any], Path, int], None]  # work, a folder for it, threads
+SILENT = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", SWITCH: "1"}  # asks nobody
 
 
 def in_a_process(work: dict[str, Any], folder: Path, threads: int) -> None:
@@ -32,7 +32,7 @@ def in_a_process(work: dict[str, Any], folder: Path, threads: int) -> None:
     failed.unlink(missing_ok=True)
     write_json(file, work)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    environment |= {variable: str(threads) for variable in THREADS}
+    environment |= {**SILENT, **dict.fromkeys(THREADS, str(threads))}
     command = [sys.executable, "-m", "tasklm.comparing.worker", str(file)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
