@@ -17,8 +17,9 @@ from typer.main import get_command
 
 from tasklm import errors
 from tasklm.api.estimator import Labels, TaskLM, Texts
-from tasklm.api.verbs import forecast
+from tasklm.api.verbs import compare, forecast
 from tasklm.cli.app import app
+from tasklm.comparing.results import Against, Comparison, Cost, Latency, Result
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.forecasting.forecast import Expected, Forecast, Trained
 from tasklm.influence.explanation import Push, Pushes
@@ -159,6 +160,7 @@ def api_page() -> str:
         if not name.startswith("_") and inspect.isfunction(plain):
             parts += [f"### {name}", f"```text\n{name}{_signature(plain)}\n```", _doc(plain)]
     parts += ["## forecast", f"```text\nforecast{_signature(forecast)}\n```", _doc(forecast)]
+    parts += ["## compare", f"```text\ncompare{_signature(compare)}\n```", _doc(compare)]
     parts += [
         "## check_files",
         f"```text\ncheck_files{_signature(check_files)}\n```",
@@ -185,6 +187,11 @@ def api_page() -> str:
         Forecast,
         Trained,
         Expected,
+        Comparison,
+        Result,
+        Cost,
+        Latency,
+        Against,
     ):
         rows = [(f"`{field.name}`", f"`{field.type}`") for field in dataclasses.fields(cls)]
         parts += [f"### {cls.__name__}", _doc(cls), _table(("field", "type"), rows)]
