@@ -22,7 +22,7 @@ from tasklm.cli.app import app
 from tasklm.comparing.results import Against, Comparison, Cost, Latency, Result
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.forecasting.forecast import Expected, Forecast, Trained
-from tasklm.influence.explanation import Push, Pushes
+from tasklm.influence.pushes import Push, Pushes
 from tasklm.notebook import Report, ShownExplanation
 from tasklm.pipeline.file_check import Damage, Scrub, check_files
 from tasklm.recipe.schema import section_types

@@ -83,7 +83,7 @@ READ = (
     "tasklm.errors",
     "tasklm.evaluate.scores",
     "tasklm.forecasting.forecast",
-    "tasklm.influence.explanation",
+    "tasklm.influence.pushes",
     "tasklm.pipeline.file_check",
     "tasklm.serve.inputs",
     "tasklm.tasks.base",

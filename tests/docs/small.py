@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import tasklm.api.estimator
 import tasklm.api.verbs
 import tasklm.comparing.processes
 import tasklm.pipeline.flow
@@ -73,6 +72,5 @@ def keep_small(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr("tasklm.pipeline.flow.fit", small_run)
     patch.setattr(tasklm.comparing.processes, "in_a_process", in_this_process)
-    patch.setattr(tasklm.api.estimator, "run_pipeline", small_run)
     patch.setattr(tasklm.api.verbs, "run_pipeline", small_run)
     patch.setattr("tasklm.train.stage_runs.matmul_ceiling", lambda machine: 1e10)

@@ -5,7 +5,7 @@ Every part is optional, so a report can be written after any step; missing parts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from tasklm.evaluate.confusion import ClassScore
 from tasklm.evaluate.scores import Scores
 from tasklm.report.answers import calibration, classes, mistakes, sure_of
-from tasklm.report.costs import cost
+from tasklm.report.costs import cost, time_bars
 from tasklm.report.encoder_pictures import attention, class_vectors
 from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
 from tasklm.report.raw_text import raw_text
@@ -53,7 +53,8 @@ class ReportParts:
     or test text, with their origin. raw_text: what `unseen_words` counts. start: the name of the
     checkpoint that the training continued from, if any. recipe_toml: the recipe with all automatic
     values filled in; made_with: versions and device. reading: notes from reading the data, such as
-    skipped rows; notes: decisions taken before training.
+    skipped rows; notes: decisions taken before training. timeline: the
+    seconds of each step of the run.
     """
 
     title: str = "tasklm report"
@@ -83,6 +84,7 @@ class ReportParts:
     made_with: str = ""
     reading: Sequence[str] = ()
     notes: Sequence[str] = ()
+    timeline: Mapping[str, float] = field(default_factory=dict)
 
 
 def write_report(path: Path, parts: ReportParts) -> None:
@@ -119,6 +121,7 @@ def render(parts: ReportParts) -> str:
         ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
         ("cost", "Cost", cost(parts.scores, parts.start)),
+        ("time", "Where the time went", time_bars(parts.timeline)),
         ("reproduce", "Recipe and reproduction", _reproduce(parts)),
     ]
     return document(parts.title, heading(parts.title, parts.scores, parts.start), sections)
