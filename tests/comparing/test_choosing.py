@@ -130,6 +130,19 @@ def test_the_majority_is_never_recommended_but_may_show_that_nothing_was_learnt(
     assert len(fine[1]) == 1
 
 
+def test_what_had_too_little_time_to_learn_is_named() -> None:
+    _, advice = advised(
+        result("tfidf", 0.8),
+        result("majority", 0.2, best=against(0.6, LEAST)),
+        result("minilm frozen", 0.2, best=against(0.6, LEAST)),
+        result("minilm fine-tuned", 0.1, best=against(0.7, LEAST)),
+    )
+    assert advice[1:] == [
+        "No better than the most frequent answer: minilm frozen and minilm fine-tuned; "
+        "20 min on this machine may have been too short."
+    ]
+
+
 def test_scores_of_dev_are_called_optimistic() -> None:
     _, advice = advised(result("a", 0.8, test=None), split="dev", data={"train": 9, "dev": 5})
     assert advice[0].startswith("a has the highest score, 80.0 dev macro-F1")

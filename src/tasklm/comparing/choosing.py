@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from tasklm.comparing.entries import OURS
 from tasklm.comparing.results import Comparison, Cost, Result, titles
+from tasklm.console.durations import duration
 from tasklm.evaluate.scores import metric_name, score_text
 
 BEST, SMALLEST, FASTEST = "highest score", "smallest", "fastest"
@@ -169,7 +170,7 @@ def _about_ours(comparison: Comparison, best: Result) -> list[str]:
 
 
 def _about_reference(comparison: Comparison, best: Result) -> list[str]:
-    """A warning where nothing is better than the most frequent answer."""
+    """A warning where nothing, or not every contestant, is better than the most frequent answer."""
     for result in comparison.scored:
         if result.contestant != REFERENCE:
             continue
@@ -178,7 +179,17 @@ def _about_reference(comparison: Comparison, best: Result) -> list[str]:
                 f"{best.title} is not significantly better than the most frequent answer: the "
                 "examples say too little, or there are too few of them."
             ]
+        return _learnt_nothing(comparison, result)
     return []
+
+
+def _learnt_nothing(comparison: Comparison, reference: Result) -> list[str]:
+    """Who scores no more than the most frequent answer."""
+    those = [one for one in candidates(comparison) if one.mean <= reference.mean]
+    if not those:
+        return []
+    more = f"{duration(60 * comparison.minutes)} on this machine may have been too short"
+    return [f"No better than the most frequent answer: {titles(those)}; {more}."]
 
 
 def _significance(comparison: Comparison, result: Result) -> str:
