@@ -14,6 +14,7 @@ from tasklm.budget.rules import Plan
 from tasklm.budget.scope import Scope
 from tasklm.console.clock import Clock
 from tasklm.corpus.base import PassageSource
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
@@ -109,6 +110,7 @@ class CorpusData:
     key: str
     artefact: str  # its name in the cache
     folders: tuple[Path, ...]  # of the passages and of what is left out
+    text: CorpusText  # which files, and how they were read
 
 
 @dataclass

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tasklm.corpus.base import PassageSource
+from tasklm.corpus.corpus_text import CorpusText, corpus_text, local_text
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import kept_store
 from tasklm.errors import DataError, RecipeError
 from tasklm.objectives.base import OBJECTIVES, SharedPass
@@ -164,11 +165,13 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
         return None
     store: PassageSource
     if run.recipe.select.engine == "spark":
-        store, key, name = _spark_store(run)
+        spark = Spark(run.recipe.select.master, run.recipe.select.spark)
+        files = list_files(data.corpus, spark)
+        text = corpus_text(data, files, [(file.path, file.size) for file in files])
+        store, key, name = _spark_store(run, text, spark)
     else:
-        store, key, name = kept_store(
-            data.corpus, data.corpus_column, data.passage_words, run.cache, tracker
-        )
+        text = local_text(data)
+        store, key, name = kept_store(text, run.cache, tracker)
     held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
     banned_key = digest([key, held_out, data.contamination_words])
 
@@ -189,6 +192,7 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
         key=digest([key, banned_key]),
         artefact=name,
         folders=(store.folder, part),
+        text=text,
     )
 
 
@@ -203,17 +207,12 @@ def _contamination(folder: Path, passages: int) -> Contamination:
         return Contamination(banned, **read_json(folder / "found.json"))
 
 
-def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
+def _spark_store(run: Run, text: CorpusText, spark: Spark) -> tuple[SparkStore, str, str]:
     """The passages of a corpus on a cluster, their key and the name of their artefact."""
-    data, settings = run.recipe.data, run.recipe.select
-    spark = Spark(settings.master, settings.spark)
-    files = list_files(data.corpus, spark)
-    key = spark_corpus_key(files, data.corpus_column, data.passage_words)
+    key = spark_corpus_key(text)
     name = f"spark-corpus-{key}"
 
     def build(folder: Path) -> None:
-        build_spark_store(
-            folder, CorpusText(files, data.corpus_column, data.passage_words), spark, run.tracker
-        )
+        build_spark_store(folder, text, spark, run.tracker)
 
     return SparkStore(run.cache.build(name, key, build), spark), key, name
