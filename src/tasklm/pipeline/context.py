@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.artifacts import Artefacts
+from tasklm.bill.network import Watched
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import Scope
 from tasklm.console.clock import Clock
@@ -18,6 +19,7 @@ from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
+from tasklm.pipeline.inputs import Inputs
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.schema import Recipe
@@ -45,6 +47,8 @@ class Run:
     tracker: Tracker
     clock: Clock = field(default_factory=Clock)
     scope: Scope = field(default_factory=Scope)  # until it is decided: everything
+    inputs: Inputs = field(default_factory=Inputs)
+    network: Watched | None = None  # where its calls are counted
 
     @property
     def folder(self) -> Path:
@@ -55,13 +59,20 @@ class Run:
         """The time spent on this run so far, in this process and earlier ones."""
         return self._before() + self.clock.seconds()
 
-    def keep_clock(self) -> None:
-        """Records the time spent, for the next process."""
+    def watch_network(self) -> None:
+        """Counts the calls of this process to other machines from now on."""
+        if self.machine.ranks.first:
+            self.network = Watched.begin(self.folder)
+
+    def keep_clock(self, ended: bool = False) -> None:
+        """Records the time spent, and calls to other machines, for the next process."""
         if not self.machine.ranks.first:
             return
         spent = self.seconds()
         write_record(self.folder / CLOCK, {"seconds": round(spent, 3)})
         self.clock.restart()
+        if self.network is not None:
+            self.network.keep(ended)
 
     def _before(self) -> float:
         path = self.folder / CLOCK

@@ -24,6 +24,7 @@ from tasklm.evaluate.task_tables import OWN_MODELS
 from tasklm.evaluate.verdict import with_verdict
 from tasklm.pipeline import evaluation, reading, steps
 from tasklm.pipeline.analysis import insights
+from tasklm.pipeline.bill import keep_bill
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
@@ -107,6 +108,7 @@ def held(folder: Path) -> AbstractContextManager[None]:
 
 
 def _flow(run: Run, until: str) -> Scores | None:
+    run.watch_network()
     task, corpus = _data(run)
     if until == "check":
         return None
@@ -121,9 +123,10 @@ def _flow(run: Run, until: str) -> Scores | None:
         if row.kind == "ensemble":
             evaluation.keep_ensemble(trained, row)
     run.tracker.event("verdict", text=scores.verdict)
+    keep_bill(trained)
     if until != "evaluate":
         _report(trained, scores)
-    run.keep_clock()
+    run.keep_clock(ended=True)
     return scores
 
 

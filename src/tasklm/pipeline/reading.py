@@ -21,12 +21,13 @@ from tasklm.recipe.data_sections import Data
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
-from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
+from tasklm.storage.files import damaged, digest, read_json, write_json
+from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.labelled_share import split_by_label_share
-from tasklm.tasks.readers.several import read_several
+from tasklm.tasks.readers.several import read_several, sources_of
 from tasklm.tasks.readers.splits import read_splits
 from tasklm.tasks.several import turns_of
 
@@ -35,9 +36,10 @@ def read_task(run: Run) -> TaskData:
     """The labelled data with its audit."""
     data = run.recipe.data
     if run.recipe.several.tasks:
-        return _read_several(run.recipe)
+        return _read_several(run)
     if not data.train:
         raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
+    run.inputs.watch(_paths(data))
     splits = read_splits(data)
     task = TASKS.get(data.kind).from_examples(splits.train, run.recipe.kind)
     hidden = _hide_labels(task, splits, data.share)
@@ -46,7 +48,7 @@ def read_task(run: Run) -> TaskData:
     _check_smoothing(run.recipe, task)
     _check_internal_pass(run.recipe.train, task)
     _check_rdrop(run.recipe.finetune, task)
-    files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+    files = [run.inputs.content(path) for path in _paths(data)]
     settings = [
         data.text_column,
         data.label_column,
@@ -85,15 +87,22 @@ def _share(data: Data) -> list[float]:
     return [] if data.share >= 1.0 else [data.share]
 
 
-def _read_several(recipe: Recipe) -> TaskData:
+def _paths(data: Data) -> list[Path]:
+    """The files or folders of labelled data."""
+    return [home_path(name) for name in (data.train, data.dev, data.test) if name]
+
+
+def _read_several(run: Run) -> TaskData:
     """Several tasks as one."""
-    data = recipe.data
+    recipe, data = run.recipe, run.recipe.data
     given = {"train": data.train, "dev": data.dev, "test": data.test}
     if data.kind != "auto":
         given["kind"] = data.kind
     for name in (name for name, value in given.items() if value):
         way_out = "give the task that needs it a recipe: several.tasks = NAME=recipe.toml"
         raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
+    for source in sources_of(recipe):
+        run.inputs.watch(_paths(source.data))
     tasks = read_several(recipe)
     _check_smoothing(recipe, tasks.task)
     _check_internal_pass(recipe.train, tasks.task)
@@ -102,7 +111,7 @@ def _read_several(recipe: Recipe) -> TaskData:
     contents: list[Any] = []
     for source in tasks.sources:
         data = source.data
-        files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+        files = [run.inputs.content(path) for path in _paths(data)]
         read_by = [data.text_column, data.label_column, data.dev_share, data.kind]
         contents.append([source.name, files, read_by, *sections(source.recipe, "kind")])
     return TaskData(
@@ -149,13 +158,6 @@ def _check_internal_pass(settings: Train, task: Task) -> None:
         problem = "of a choice, the language model reads one option, the task all"
     if problem:
         raise RecipeError([f"train.internal_pass = 'one': {problem}; set it to two"])
-
-
-def _content(path: Path) -> str:
-    if not path.is_dir():
-        return file_digest(path)
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-    return digest([(str(file.relative_to(path)), file_digest(file)) for file in files])
 
 
 def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:

@@ -89,8 +89,9 @@ def first_ones(raw: Any, heads: Sequence[Head], spark: Spark) -> FirstOnes:
     buckets = max(1, min(-(-read // _BUCKET_KEYS), 1 << 16))
     keyed = raw.mapPartitions(partial(_keys_by_bucket, known=known, buckets=buckets))
     file_of = np.array([file for file, _ in names], np.int64)
-    found = partial(_repeats, file_of=file_of)
-    for repeats, portions, owners in keyed.partitionBy(buckets, int).mapPartitions(found).collect():
+    by_bucket = keyed.partitionBy(buckets, int)
+    results = by_bucket.mapPartitions(partial(_repeats, file_of=file_of)).collect()
+    for repeats, portions, owners in results:
         firsts.ones[repeats] = False
         firsts.repeats += counted(portions)
         firsts.elsewhere += counted(owners)
