@@ -141,7 +141,9 @@ def _otherwise(bill: Bill) -> list[str]:
     parts = [part for file in bill.corpus for part in file.parts]
     lines = [_vocabulary(bill)]
     if tokens := sum(part.tokens_counted for part in parts):
-        lines.append(f"The first embeddings come from counts in {tokens:,} tokens of it.")
+        lines.append(
+            f"The first embeddings come from counts in {tokens:,} tokens of selected text."
+        )
     if passages := sum(part.vector_passages for part in parts):
         vectors = f"word vectors of {passages:,} passages, spread over the corpus"
         lines.append(f"The linear model has {vectors}.")

@@ -213,10 +213,11 @@ def _artefacts(trained: Trained) -> dict[str, str]:
         record.parent.relative_to(run.folder).as_posix(): record.parent
         for record in sorted(run.folder.rglob(ARTEFACT))
     }
+    others = (COMPARE, "insights", "baselines")  # the model does not come from them
     contents = {
         name: content_of(folder)
         for name, folder in folders.items()
-        if not name.startswith(f"{COMPARE}/") and not name.endswith(".partial")
+        if name.partition("/")[0] not in others and not name.endswith(".partial")
     }
     if trained.corpus is not None:
         contents[f"{CACHE}/{trained.corpus.artefact}"] = content_of(trained.corpus.store.folder)
