@@ -103,7 +103,7 @@ def sentences(bill: Bill) -> list[str]:
         if bill.start["published"]:
             origin = "a published checkpoint: what that has read is not known here"
         lines.append(f"Training started from {bill.start['title']}, {origin}.")
-    return [*lines, network_text(bill), f"SHA-256 of the weights: {bill.model['sha256']}"]
+    return [*lines, network_text(bill), f"SHA-256 of the trained weights: {bill.model['sha256']}"]
 
 
 def _read(bill: Bill) -> str:
@@ -141,9 +141,8 @@ def _otherwise(bill: Bill) -> list[str]:
     parts = [part for file in bill.corpus for part in file.parts]
     lines = [_vocabulary(bill)]
     if tokens := sum(part.tokens_counted for part in parts):
-        lines.append(
-            f"The first embeddings come from counts in {tokens:,} tokens of selected text."
-        )
+        counts = f"counts in {tokens:,} tokens of selected text"
+        lines.append(f"The first embeddings come from {counts}.")
     if passages := sum(part.vector_passages for part in parts):
         vectors = f"word vectors of {passages:,} passages, spread over the corpus"
         lines.append(f"The linear model has {vectors}.")

@@ -76,7 +76,7 @@ def corpus_text(data: Data, files: Sequence[Any], named: Sequence[tuple[str, int
     by_licence = tuple(filter(None, map(licence_pattern, data.without)))
     sources = {one: _paths(one) for one in data.without if not licence_pattern(one)}
     unused = dict(sources)
-    kept: list[Any] = []
+    rest: list[Any] = []
     rules: list[RowRule] = []
     left_out: list[FileLeftOut] = []
     for file, (path, size) in zip(files, named, strict=True):
@@ -91,13 +91,13 @@ def corpus_text(data: Data, files: Sequence[Any], named: Sequence[tuple[str, int
         if fitting:
             left_out.append(FileLeftOut(names[0], size, rule.otherwise, fitting[0]))
         else:
-            kept.append(file)
+            rest.append(file)
             rules.append(RowRule() if whole else rule)
     _refuse_unused(list(unused), named)
-    if not kept:
+    if not rest:
         raise RecipeError(["data.without leaves nothing of the corpus; give other text, or none"])
     used = tuple(rules) if by_licence else ()
-    return dataclasses.replace(text, files=tuple(kept), rules=used, left_out=tuple(left_out))
+    return dataclasses.replace(text, files=tuple(rest), rules=used, left_out=tuple(left_out))
 
 
 def licence_of(path: str, stated: str, data: Data) -> tuple[str, str]:

@@ -1,5 +1,5 @@
-"""What leaves the machine with a model: its recipe and its bill of text, with names of files instead
-of paths, and without addresses.
+"""What leaves the machine with a model: its recipe and its bill of text, with the names of files
+instead of paths, and without addresses.
 """
 
 from __future__ import annotations

@@ -204,11 +204,9 @@ def _copies(
     """The ranked passages that were left out as near copies: of those that come before the last
     chosen one, or of all, if fewer are chosen than wanted.
     """
-    kept = np.isin(ranked, chosen)
     if len(chosen) == wanted:
-        last = int(np.flatnonzero(kept)[-1])
-        ranked, kept = ranked[:last], kept[:last]
-    return ranked[~kept]
+        ranked = ranked[: int(np.flatnonzero(np.isin(ranked, chosen))[-1])]
+    return ranked[~np.isin(ranked, chosen)]
 
 
 def _most_influential(
