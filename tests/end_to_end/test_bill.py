@@ -68,7 +68,7 @@ def write(folder: Path) -> dict[str, str]:
 def trained(folder: Path, given: dict[str, str], **changes: Any) -> Bill:
     """The bill of a run."""
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    fit(load(None, {**given, **dotted}), folder, SILENT)
+    fit(load(None, {**given, **dotted}), folder, SILENT, until="evaluate")
     return read_bill(folder)
 
 
@@ -82,7 +82,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 def run(data: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, which reads its text more than once, in part."""
     folder = tmp_path_factory.mktemp("runs") / "first"
-    trained(folder, data[1], data__licences="größe.txt=CC-BY-SA-4.0", train__held_out=1)
+    more = {"data.licences": "größe.txt=CC-BY-SA-4.0", "train.held_out": "1"}
+    fit(load(None, {**data[1], **more}), folder, SILENT)
     return folder
 
 
