@@ -30,6 +30,8 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_damage_another_format_and_none_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"has no bill of text \(bill\.json\)\. Give the folder"):
         read_bill(tmp_path)
+    with pytest.raises(RunError, match=r"there is no folder .*nowhere\. Give the folder"):
+        read_bill(tmp_path / "nowhere")
     write_bill(tmp_path, bill())
     text = (tmp_path / BILL).read_text(encoding="utf-8")
     (tmp_path / BILL).write_text(text.replace("9000", "9001", 1), encoding="utf-8")
@@ -67,8 +69,8 @@ def test_sentences_say_what_rows_do_not() -> None:
         "All sources are in /home/me/data.",
         "Stage 1 read 10,000 tokens: 9,000 of selected text, 1,000 of labelled examples. "
         "2 selected passages were held out of it.",
-        "Left out: 10 repeated passages, 3 passages with words of dev or test, 5 near copies, "
-        "2 rows for their licences, 1 leaked examples.",
+        "Left out: repeated passages 10, passages with words of dev or test 3, near copies 5, "
+        "rows for their licences 2, leaked examples 1.",
         "4 passages stand in several files",
         "The first embeddings come from counts in 6,000 tokens",
         "word vectors of 64 passages",

@@ -83,19 +83,15 @@ def _below(folder: str, path: str) -> str:
 def shown_path(path: str) -> str:
     """A path, relative to the folder we are in if it is inside."""
     here = Path.cwd()
-    if Path(path).is_absolute() and Path(path).is_relative_to(here):
-        return str(Path(path).relative_to(here))
-    return path
+    return str(Path(path).relative_to(here)) if here in Path(path).parents else path
 
 
 def sentences(bill: Bill) -> list[str]:
     """What the table does not say: totals, exclusions, other text, teachers, network, weights."""
     folder = common_folder(bill)
     where = [f"All sources are in {shown_path(folder)}."] if folder else []
-    lines = [*where, _read(bill), *_excluded(bill), *_otherwise(bill)]
-    if bill.model["kind"] == "linear":
-        lines.append(LINEAR)
-    lines += _left_out(bill)
+    linear = [LINEAR] if bill.model["kind"] == "linear" else []
+    lines = [*where, *linear, _read(bill), *_excluded(bill), *_otherwise(bill), *_left_out(bill)]
     for teacher in bill.teachers:
         lines.append(f"Taught by {teacher['title']}, {_has_bill(teacher['bill'])}.")
     if bill.start is not None:
@@ -128,7 +124,7 @@ def _excluded(bill: Bill) -> list[str]:
         "rows for their licences": sum(file.left_out for file in bill.corpus),
         "leaked examples": sum(data.leaks for data in bill.labelled),
     }
-    named = [f"{count:,} {name}" for name, count in counts.items() if count]
+    named = [f"{name} {count:,}" for name, count in counts.items() if count]
     lines = [f"Left out: {', '.join(named)}."] if named else []
     if elsewhere := sum(part.elsewhere for part in parts):
         several = f"{elsewhere:,} passages stand in several files"

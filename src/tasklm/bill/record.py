@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.run_folder import find_run
-from tasklm.storage.checksums import damage_is_clear
-from tasklm.storage.files import read_json, write_record
+from tasklm.run_folder import MODEL, find_run
+from tasklm.storage.checksums import content_of, damage_is_clear
+from tasklm.storage.files import ARTEFACT, read_json, write_record
 
 BILL = "bill.json"
 FORMAT = 1
@@ -154,17 +154,21 @@ def write_bill(folder: Path, bill: Bill) -> None:
 def bill_path(where: Path) -> Path | None:
     """The bill of a run, of the model in it, or of a copy of a model or an export that has one."""
     run = find_run(where)
-    places = [where / BILL, *([] if run is None else [run / BILL])]
+    places = [*([] if run is None else [run / BILL]), where / BILL]
     return next((place for place in places if place.is_file()), None)
 
 
 def read_bill(where: Path) -> Bill:
-    """The bill of a run or a model; raises RunError if there is none."""
+    """The bill of a run or a model; raises RunError if there is none, or only one of an earlier
+    model.
+    """
     path = bill_path(where)
     if path is None:
         remedy = f"Finish the run: tasklm report {where}"
         if find_run(where) is None:
             remedy = "Give the folder of a finished run, such as runs/first."
+        if not where.is_dir():
+            raise RunError(f"there is no folder {where}. {remedy}")
         raise RunError(f"{where} has no bill of text ({BILL}). {remedy}")
     with damage_is_clear(path):
         values = read_json(path)
@@ -173,7 +177,20 @@ def read_bill(where: Path) -> Bill:
                 f"{path} has format {values['format']}, but this version reads {FORMAT}. "
                 f"Write it again: tasklm report {path.parent}"
             )
-        return Bill.from_dict(values)
+        bill = Bill.from_dict(values)
+    _require_own_model(path.parent, bill)
+    return bill
+
+
+def _require_own_model(folder: Path, bill: Bill) -> None:
+    """Refuses a bill of a run whose model was made again, from something else."""
+    model = folder / MODEL
+    now = content_of(model) if (model / ARTEFACT).exists() else ""
+    if now and bill.artefacts.get(MODEL, now) != now:
+        raise RunError(
+            f"the model in {folder} is newer than its bill of text. "
+            f"Finish the run: tasklm report {folder}"
+        )
 
 
 def bill_beside(where: Path) -> dict[str, Any] | None:

@@ -15,8 +15,9 @@ import torch
 
 import tasklm
 from tasklm.bill.network import sessions_in, summary
-from tasklm.bill.record import Bill, LabelledData, TextFile, bill_beside, write_bill
+from tasklm.bill.record import BILL, Bill, LabelledData, TextFile, bill_beside, write_bill
 from tasklm.corpus.corpus_text import licence_of
+from tasklm.export.publishing import published
 from tasklm.pipeline.bill_examples import about_file, files_without_labels, labelled_data
 from tasklm.pipeline.bill_parts import Readings, text_files
 from tasklm.pipeline.context import Trained
@@ -47,12 +48,17 @@ Source = TypeVar("Source", TextFile, LabelledData)
 
 
 def keep_bill(trained: Trained) -> None:
-    """Writes the bill of a run whose model is in model/."""
+    """Writes the bill of a run whose model is in model/; there too, without the places of files."""
     run = trained.run
     run.keep_clock(ended=True)
-    if run.machine.ranks.first:
-        with run.tracker.progress("writing the bill of text"):
-            write_bill(run.folder, bill_of(trained))
+    if not run.machine.ranks.first:
+        return
+    with run.tracker.progress("writing the bill of text"):
+        bill = bill_of(trained)
+        write_bill(run.folder, bill)
+        write_bill(run.artefacts.path(MODEL), published(bill))
+        if "ensemble" in bill.model:
+            write_bill(run.artefacts.path(ENSEMBLE), published(bill))
 
 
 def bill_of(trained: Trained) -> Bill:
@@ -142,7 +148,7 @@ def _weights(folder: Path) -> dict[str, Any]:
     """The hashes of a model's files, and one of all that was learnt."""
     files = {
         path.relative_to(folder).as_posix(): file_sha256(path)
-        for path in files_in(folder, leave_out=(ARTEFACT,))
+        for path in files_in(folder, leave_out=(ARTEFACT, BILL))
     }
     learnt = [f"{name} {files[name]}\n" for name in sorted(files) if name.endswith(WEIGHTS)]
     return {"files": files, "sha256": hashlib.sha256("".join(learnt).encode()).hexdigest()}
