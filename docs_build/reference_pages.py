@@ -22,7 +22,7 @@ from tasklm.bill.record import Bill, LabelledData, LabelledPart, TextFile, TextP
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.forecasting.forecast import Expected, Forecast, Trained
-from tasklm.influence.explanation import Push, Pushes
+from tasklm.influence.pushes import Push, Pushes
 from tasklm.notebook import Report, ShownBill, ShownExplanation
 from tasklm.pipeline.bill_check import Problem, Verification, verify_bill
 from tasklm.pipeline.file_check import Damage, Scrub, check_files

@@ -90,7 +90,7 @@ READ = (
     "tasklm.errors",
     "tasklm.evaluate.scores",
     "tasklm.forecasting.forecast",
-    "tasklm.influence.explanation",
+    "tasklm.influence.pushes",
     "tasklm.pipeline.bill_check",
     "tasklm.pipeline.file_check",
     "tasklm.serve.inputs",

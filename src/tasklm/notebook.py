@@ -23,7 +23,7 @@ from tasklm.evaluate.scores import (
     spread_text,
     time_text,
 )
-from tasklm.influence.explanation import Explanation, Push
+from tasklm.influence.pushes import Explanation, Push
 from tasklm.recipe.toml import without_login
 from tasklm.report.page import Html, el, escaped
 

@@ -81,7 +81,7 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
 
     A hostile one has tags in its labels and training texts.
     """
-    from tasklm.influence.explanation import Explanation, Push, Pushes
+    from tasklm.influence.pushes import Explanation, Push, Pushes
     from tasklm.recipe.schema import Hardware
     from tasklm.serve import server as serving
     from tasklm.serve.connections import Room

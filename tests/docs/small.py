@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import tasklm.api.estimator
 import tasklm.api.verbs
 import tasklm.pipeline.flow
 from tasklm.evaluate.scores import Scores
@@ -70,6 +69,5 @@ def keep_small(patch: pytest.MonkeyPatch) -> None:
     machine, which takes longer.
     """
     patch.setattr("tasklm.pipeline.flow.fit", small_run)
-    patch.setattr(tasklm.api.estimator, "run_pipeline", small_run)
     patch.setattr(tasklm.api.verbs, "run_pipeline", small_run)
     patch.setattr("tasklm.train.stage_runs.matmul_ceiling", lambda machine: 1e10)

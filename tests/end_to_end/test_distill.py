@@ -141,7 +141,9 @@ def test_from_the_command_line_and_from_python(teacher: Path, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["rows"]
     assert [row["kind"] for row in rows] == ["teacher", "ours"]
+    shared = SILENT.sinks
     model = distill([teacher], tmp_path / "python", settings=SMALLER)
+    assert SILENT.sinks is shared, "what others use must not record their work in this run"
     assert isinstance(model, TaskLM)
     same = TaskLM.load(tmp_path / "cli" / "model")
     assert list(model.predict(["the cat"])) == list(same.predict(["the cat"]))

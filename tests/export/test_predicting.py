@@ -67,7 +67,8 @@ def test_the_number_of_threads_is_the_hardwares(
         predictor = Predictor(folder / "small", Hardware(threads=2))
     finally:
         torch.set_num_threads(before)
-    session: Any = predictor.models[0].session
+    answering: Any = predictor.answering
+    session = answering.model.session
     assert asked == [2] and session.get_session_options().intra_op_num_threads == 2
 
 

@@ -3,6 +3,7 @@ change to a good one."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,47 @@ def everything() -> list[Hostile]:
         *files(),
         *weight_files(),
         *tokenizers(),
+        *_linear(),
         *_exports(),
         *_others(),
         *_checkpoints(),
     ]
     assert len({one.name for one in folders}) == len(folders)
     return folders
+
+
+def _linear() -> Iterator[Hostile]:
+    values: dict[str, list[Any]] = {
+        "task__labels": [["a"], [], ["a", "b", "c"], "ab"],
+        "task__kind": ["span", "parse", "regress", "multilabel", "several", None],
+        "models": [2, 0],
+        "length": [0, 10**9, "x"],
+        "shape": [..., None],
+    }
+    for key, some in values.items():
+        yield from named(
+            "linear",
+            {f"{key} = {repr(value)[:30]}": edit("config.json", **{key: value}) for value in some},
+        )
+    for kind in ("nothing", "pipe", "folder", "loop", "device", "sparse"):
+        files = (*FILES, "wide/wide.json", "wide/weights.safetensors", "wide/features.json")
+        yield from named("linear", {f"{kind} as {file}": in_place(file, kind) for file in files})
+    scale = "wide_scale"
+    cases = {
+        f"{scale} is {number}": weights(filled(scale, float(number))) for number in ("nan", "inf")
+    }
+    cases["no scale"] = weights(lambda tensors: tensors.pop(scale))
+    cases["no weights"] = weights(lambda tensors: tensors.clear())
+    cases["weights are garbage"] = put("model.safetensors", b"garbage" * 1000)
+    cases["no linear model"] = lambda folder: shutil.rmtree(folder / "wide")
+    for number in (float("nan"), float("inf"), "x", None, ...):
+        cases[f"wide.json with the scale {number}"] = edit("wide/wide.json", scale=number)
+    yield from named("linear", cases)
+    about = {repr(one): edit("config.json", about=one) for one in (5, [], None, {"linear": 1})}
+    yield from named("linear", {f"about = {name}": one for name, one in about.items()}, HARMLESS)
+    # what the silent network says is not asked
+    more = {"encoder": edit("config.json", encoder="none"), "weights": weights(filled(FIRST, 3e38))}
+    yield from named("linear", {f"another {name}": one for name, one in more.items()}, HARMLESS)
 
 
 def _exports() -> Iterator[Hostile]:

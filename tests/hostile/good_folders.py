@@ -18,8 +18,11 @@ from tasklm.encoders.checkpoints.hub_names import to_hugging_face
 from tasklm.models.language_model import describe_language_model
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Train
+from tasklm.tasks.classify import Classify
+from tasklm.tasks.examples import Example
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.hostile.changes import Change
+from tests.linear_models import fitted, write_linear
 from tests.serve.models import LENGTH, random_model
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
@@ -48,13 +51,14 @@ def write_bases(folder: Path, vocabulary: Vocabulary) -> None:
     for kind in ("classify", "multilabel", "regress", "choice", "tag", "span", "parse"):
         shutil.move(random_model(folder / "made" / kind, kind, vocabulary), folder / kind)
     shutil.rmtree(folder / "made")
-    _write_onnx(folder / "onnx", vocabulary)
+    _write_linear(folder / "linear", vocabulary)
+    write_onnx(folder / "onnx", vocabulary)
     _write_language_model(folder / "language model", vocabulary)
     for name in ("bert", "modern", "roberta", "albert"):
         _write_checkpoint(folder / f"{name} checkpoint", name, vocabulary)
 
 
-def _write_onnx(folder: Path, vocabulary: Vocabulary) -> None:
+def write_onnx(folder: Path, vocabulary: Vocabulary) -> None:
     """Writes an export with a graph of three nodes: an encoder of ours would take seconds."""
     numbers = {
         "embedding": torch.randn(len(vocabulary), 8).numpy(),
@@ -82,6 +86,17 @@ def _write_onnx(folder: Path, vocabulary: Vocabulary) -> None:
     record = {"to": "onnx", "task": task, "inputs": inputs, "length": LENGTH, "columns": {}}
     (folder / "export.json").write_text(json.dumps(record), encoding="utf-8")
     vocabulary.save(folder / "tokenizer.json")
+
+
+def _write_linear(folder: Path, vocabulary: Vocabulary) -> None:
+    """Writes a linear model of words alone, without checksums, which would refuse every change."""
+    texts = {"no": "the dog likes water", "yes": "the cat sees music"}
+    train = [Example((text,), label) for label, text in texts.items()] * 10
+    task = Classify(sorted(texts))
+    write_linear(folder, *fitted(task, train, train), vocabulary)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    del config["files"], config["crc32"]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def _write_language_model(folder: Path, vocabulary: Vocabulary) -> None:

@@ -14,8 +14,9 @@ import torch
 
 from tasklm.device.machine import Machine
 from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
-from tasklm.influence.explanation import ExampleSide, Pushes
+from tasklm.influence.explanation import ExampleSide
 from tasklm.influence.gradients import chosen_layers
+from tasklm.influence.pushes import Pushes
 from tasklm.models.task_model import LoadedModels, TaskModel, new_encoder
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.model_sections import Train
@@ -90,9 +91,8 @@ def test_products_and_lengths_are_those_of_autograd(kind: str, vocabulary: Vocab
 
 def side_of(rows: list[tuple[str, str]], vocabulary: Vocabulary) -> ExampleSide:
     task = Classify(["no", "yes"])
-    loaded = LoadedModels(
-        [model_of("bert", vocabulary, task)], task, vocabulary, {"length": LENGTH}, None
-    )
+    network = model_of("bert", vocabulary, task)
+    loaded = LoadedModels(task, vocabulary, {"length": LENGTH}, None, [network])
     return ExampleSide(loaded, MACHINE, examples_of(rows))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,7 @@ def test_a_task_without_a_wide_part_has_none_alone(tmp_path: Path, vocabulary: V
     loaded = load_models(run / "model", CPU)
     assert isinstance(loaded.wide, WideParts)
     bare = WideParts({**loaded.wide.parts, "classify": None}, loaded.wide.columns)
-    own = alone(
-        LoadedModels(loaded.models, loaded.task, loaded.vocabulary, loaded.config, bare), "classify"
-    )
+    own = alone(dataclasses.replace(loaded, wide=bare), "classify")
     assert own.wide is None and own.model.wide_scale is None
 
 

@@ -13,11 +13,11 @@ from tests.tasks.test_wide import labelled
 from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
+from tasklm.models.answering import encoded_with
 from tasklm.models.task_model import (
     ModelDescription,
     TaskModel,
     answers_of,
-    encoded_with,
     load_models,
     save_models,
 )

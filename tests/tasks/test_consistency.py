@@ -22,7 +22,7 @@ from tasklm.tasks.consistency.together import JointConsistency
 from tasklm.tasks.consistency.trees import TreeConsistency
 from tasklm.tasks.consistency.words import TagConsistency
 from tasklm.tasks.heads.biaffine import BiaffineHead
-from tasklm.tasks.heads.crf import log_marginals
+from tasklm.tasks.heads.tag_sequences import log_marginals
 from tasklm.tasks.multilabel import Multilabel
 from tasklm.tasks.parse import Parse
 from tasklm.tasks.several import Several

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from tasklm.tasks.base import NONE
-from tasklm.tasks.heads.crf import CrfHead, _loss_and_gradient, best_tags, negative_log_likelihood
+from tasklm.tasks.heads.crf import CrfHead, _loss_and_gradient, negative_log_likelihood
+from tasklm.tasks.heads.tag_sequences import best_tags
 
 TAGS = 3
 

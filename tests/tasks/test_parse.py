@@ -15,7 +15,8 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.base import NONE, TASKS, score
 from tasklm.tasks.examples import Example, Splits
-from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
+from tasklm.tasks.heads.biaffine import BiaffineHead, arc_loss
+from tasklm.tasks.heads.trees import UNKNOWN
 from tasklm.tasks.parse import Parse
 
 

@@ -17,6 +17,7 @@ from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.errors import RecipeError
 from tasklm.models.all_tasks import answers_of_all
+from tasklm.models.networks import Networks
 from tasklm.models.one_task import alone
 from tasklm.models.task_model import (
     LoadedModels,
@@ -270,7 +271,7 @@ def test_all_tasks_answer_an_input_as_each_does(read: JoinedTasks, loaded: Loade
     watched = loaded.model.encoder.register_forward_pre_hook(
         lambda _, arguments: rows.append(len(arguments[0].ids))
     )
-    (answers,) = answers_of_all(loaded, [given], MACHINE)
+    (answers,) = answers_of_all(Networks(loaded, MACHINE), [given])
     watched.remove()
     assert list(answers) == taking
     assert sum(rows) == 4  # classify and tag share a row

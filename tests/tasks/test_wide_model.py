@@ -15,11 +15,11 @@ from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
 from tasklm.models import task_model
+from tasklm.models.answering import encoded_with
 from tasklm.models.task_model import (
     ModelDescription,
     TaskModel,
     answers_of,
-    encoded_with,
     kept_of,
     load_models,
     save_models,

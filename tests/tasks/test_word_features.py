@@ -14,7 +14,8 @@ import torch
 from tasklm.encoders.base import Shape
 from tasklm.encoders.bert import Bert
 from tasklm.errors import RunError
-from tasklm.models.task_model import TaskModel, encoded_with
+from tasklm.models.answering import encoded_with
+from tasklm.models.task_model import TaskModel
 from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import score
 from tasklm.tasks.baselines import wide_fitting, word_features

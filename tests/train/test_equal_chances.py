@@ -16,7 +16,8 @@ import torch
 from tasklm.budget.rules import epochs_for, row_length
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.models.task_model import TaskModel, encoded_with, kept_of, new_encoder
+from tasklm.models.answering import encoded_with
+from tasklm.models.task_model import TaskModel, kept_of, new_encoder
 from tasklm.pipeline.context import TaskData
 from tasklm.pipeline.planning import settled
 from tasklm.recipe.model_sections import Finetune, Train

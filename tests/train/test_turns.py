@@ -12,7 +12,7 @@ import torch
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.models.task_model import encoded_with
+from tasklm.models.answering import encoded_with
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.run_folder import Seed
 from tasklm.storage.files import read_json

@@ -20,17 +20,12 @@ from tasklm.bill.record import read_bill
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
-from tasklm.export.publishing import publish_bill
-from tasklm.export.source import new_folder
 from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
-from tasklm.pipeline.flow import fit as run_pipeline
-from tasklm.pipeline.flow import held
 from tasklm.pipeline.given_texts import data_keys
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
 from tasklm.serve.all_tasks import AllTasks
 from tasklm.serve.columns import columns_for
-from tasklm.serve.explainer import Explainer
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Columns, Predictor
 from tasklm.storage.checksums import require_whole
@@ -116,6 +111,10 @@ class TaskLM(Estimator):
         and everything else means classes. Several tasks are a mapping: {"rte": "RTE/", "sst2":
         "SST-2/"}.
         """
+        # not at the top: a linear model predicts without PyTorch
+        from tasklm.pipeline.flow import fit as run_pipeline
+        from tasklm.pipeline.flow import held
+
         folder = Path(self.out) if self.out else self._temporary()
         overrides: dict[str, Any] = dict(self.settings or {})
         require_own(folder)
@@ -228,6 +227,8 @@ class TaskLM(Estimator):
 
         A notebook shows it as tables, `print` as lines.
         """
+        from tasklm.serve.explainer import Explainer
+
         predictor = self._trained(task)
         _ = predictor.model  # an ensemble is refused
         if not hasattr(self, "explainer_"):
@@ -257,6 +258,9 @@ class TaskLM(Estimator):
         """Copies the trained model to a new folder, from which `load` and
         `tasklm predict` read it.
         """
+        from tasklm.export.publishing import publish_bill
+        from tasklm.export.source import new_folder
+
         if not hasattr(self, "model_folder_"):
             raise RunError("this TaskLM has not been trained. Call fit first.")
         if Path(folder).exists():

@@ -16,6 +16,7 @@ from tasklm.storage.files import ARTEFACT, read_json, write_record
 
 BILL = "bill.json"
 FORMAT = 1
+CACHE = "cache"  # before the name of the corpus, among the artefacts of a bill
 
 
 @dataclass(frozen=True)

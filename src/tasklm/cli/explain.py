@@ -18,7 +18,7 @@ from tasklm.storage.json_lines import json_line
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
-    from tasklm.influence.explanation import Explanation, Push, Pushes
+    from tasklm.influence.pushes import Explanation, Push, Pushes
     from tasklm.influence.selection_reasons import InfluenceReasons
 
 screen = Console(stderr=True)

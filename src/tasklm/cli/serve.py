@@ -128,7 +128,7 @@ def serve(
         if allow_host or (token is None and is_local(host)):
             hosts = (host, *LOCAL_NAMES, *(allow_host or ()))
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
-        if opened.predictor.machine.device.type == "cuda":
+        if opened.predictor.answering.device == "cuda":
             settings = replace(settings, alike=MOST_TOGETHER)
         app = create_app(opened.predictor, explainer, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C: finish open requests, then stop)"

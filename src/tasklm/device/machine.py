@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 
 from tasklm.device.ranks import ALONE, Ranks, join
+from tasklm.device.threads import threads_of
 from tasklm.encoders.layers.attention import LONGEST_ROW
 from tasklm.errors import RecipeError
 from tasklm.recipe.schema import Hardware
@@ -98,8 +99,7 @@ class Machine:
 
 def set_up(settings: Hardware) -> Machine:
     """The machine of the settings, with the number of threads set."""
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // processes)
+    threads = threads_of(settings)
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)  # denormal numbers make matrix products up to ten times slower
     _keep_freed_memory()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tasklm.recipe.model_sections import MOST_FEEDFORWARD, MOST_HEADS, MOST_LAYERS, MOST_WIDTH
 from tasklm.registry import Registry
-from tasklm.tokens.batches import TokenBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tokens.batches import TokenBatch
 
 LIMITS = {  # smallest and largest number
     "vocabulary": (1, 4_000_000),

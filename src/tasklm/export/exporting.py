@@ -19,7 +19,7 @@ from tasklm.export.record import Exported
 from tasklm.export.source import Source, new_folder, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
 from tasklm.export.transformers_model import write_transformers
-from tasklm.models.task_model import read_saved_model
+from tasklm.models.saved_model import read_saved_model
 from tasklm.storage.checksums import files_in, seal
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.several import members_of

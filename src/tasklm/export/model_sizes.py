@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError
 from tasklm.export.onnx_graph import difference, library, without_chatter
 from tasklm.export.onnx_model import OnnxModel, outputs_of
 from tasklm.export.source import Source
-from tasklm.models.task_model import TaskModel, answers_of
+from tasklm.models.task_model import TaskModel, kept_of
 from tasklm.tasks.base import score
 from tasklm.tasks.examples import Example
 from tasklm.tasks.members import places_of
@@ -118,12 +117,16 @@ class DevScores:
         self.encoded = source.loaded.encoded(dev)
         self.machine = Machine(torch.device("cpu"), False, torch.get_num_threads())
         self.name = source.metric
-        self.ours = self._of(source.model)
+        self.ours = self._of_network(source.model)
 
-    def _of(self, model: nn.Module) -> dict[str, float]:
+    def _of_network(self, model: TaskModel) -> dict[str, float]:
+        task = self.source.task
+        return self._scores(kept_of([model], task, self.encoded, self.machine, finite=True))
+
+    def _scores(self, predictions: Sequence[Any]) -> dict[str, float]:
         """The score of a model, and those of each of several tasks by their names."""
         task = self.source.task
-        answers = answers_of([model], task, self.encoded, self.machine)
+        answers = task.answers(self.encoded.examples, self.encoded.units, predictions)
         labels = [task.label_of(answer) for answer in answers]
         scores = {"": score(task.metric(self.name), self.gold, labels)}
         for member in members_of(task):
@@ -136,15 +139,16 @@ class DevScores:
 
     def beside(self, path: Path, inputs: Sequence[str]) -> dict[str, Any]:
         """The scores of the model and of an ONNX file, and the loss."""
-        outputs, threads = outputs_of(self.source.task), self.machine.threads
-        return self._lost(OnnxModel(path, inputs, threads, outputs, self.source.wide))
+        task, threads = self.source.task, self.machine.threads
+        model = OnnxModel(path, inputs, threads, outputs_of(task), self.source.wide)
+        return self._lost(self._scores(model.predictions(task, self.encoded)))
 
     def without_wide(self) -> dict[str, Any]:
         """The scores of the model and of its network alone, and the loss."""
-        return self._lost(TaskModel(self.source.model.encoder, self.source.model.head))
+        bare = TaskModel(self.source.model.encoder, self.source.model.head)
+        return self._lost(self._of_network(bare))
 
-    def _lost(self, other: nn.Module) -> dict[str, Any]:
-        theirs = self._of(other)
+    def _lost(self, theirs: Mapping[str, float]) -> dict[str, Any]:
         lost = {
             name: {"model": ours, "exported": theirs[name], "loss": ours - theirs[name]}
             for name, ours in self.ours.items()

@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import NDArray
 
-from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.export.onnx_runtime import load_onnxruntime
+from tasklm.models.all_tasks import predictions_of_shared_rows
+from tasklm.models.answering import Loaded, for_one_task, kept_by, require_width
 from tasklm.models.damage import damage_is_clear
-from tasklm.models.task_model import LoadedModels, check_length, require_width
+from tasklm.models.saved_model import check_length
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import TASKS, Elsewhere, Task
 from tasklm.tasks.baselines.wide_parts import load_wide
-from tasklm.tasks.several import members_of, require_columns
-from tasklm.tokens.batches import TokenBatch
+from tasklm.tasks.several import members_of, require_columns, turns_of
+from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.rows import Rows
 from tasklm.tokens.tokenizer import Vocabulary
 
 RECORD, GRAPH = "export.json", "model.onnx"
@@ -31,6 +33,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids", "places")
 # names of operators as ONNX's nodes have them: field 4, length, text
 LOOPS = (b"\x22\x04Loop", b"\x22\x04Scan")
 LOGITS = "logits"  # the output of a graph of one task
+Floats = NDArray[np.float32]
 COLUMNS = ("text_column", "label_column", "options_column")  # keys of `recipe.Data`
 
 
@@ -93,11 +96,7 @@ def outputs_of(task: Task) -> list[GraphOutput]:
         outputs.append(GraphOutput(member.name, member.columns, _there(member.task).of_words))
     if outputs:
         return outputs
-    there = _there(task)
-    with shapes_alone():
-        head = task.head(8, 0.0)
-        width = head(torch.empty(1, 1 + len(there.marks), 8)).shape[-1]
-    return [GraphOutput(LOGITS, slice(0, width), there.of_words)]
+    return [GraphOutput(LOGITS, slice(0, task.wide_width), _there(task).of_words)]
 
 
 def _there(task: Task) -> Elsewhere:
@@ -106,8 +105,8 @@ def _there(task: Task) -> Elsewhere:
     return task.elsewhere
 
 
-class OnnxModel(nn.Module):
-    """Computes the outputs of the task's head, from the same batches as our models."""
+class OnnxModel:
+    """Computes the outputs of the task's head, from the same rows as our networks."""
 
     def __init__(
         self,
@@ -118,7 +117,6 @@ class OnnxModel(nn.Module):
         wide: float | None = None,
     ) -> None:
         """`outputs`: those that are laid side by side; `wide`: the scale of a wide part."""
-        super().__init__()
         self.wide = wide
         self.session = session_of(path, threads)
         self.inputs = list(inputs)
@@ -133,44 +131,47 @@ class OnnxModel(nn.Module):
         own.wide = self.wide if wide else None
         return own
 
-    def forward(self, batch: TokenBatch) -> Tensor:
+    def predictions(self, task: Task, examples: EncodedExamples) -> list[Any]:
+        """What a task keeps of the outputs of each unit."""
+        return kept_by(self.outputs_for, task, examples)
+
+    def outputs_for(self, rows: Rows) -> Floats:
         """The outputs (rows, places, …) of padded rows."""
-        there = batch.pieces > 0
+        there = rows.pieces > 0
         # rows are padded to a multiple of 8, which may be more than the model has positions for
         longest = int(there.sum(1).max())
-        segments = batch.segments
+        segments = rows.segments
         if segments is None:
-            segments = torch.zeros_like(batch.ids)
-        assert batch.places is not None
-        tensors = {
-            "input_ids": batch.ids[:, :longest],
-            "attention_mask": there.long()[:, :longest],
+            segments = np.zeros_like(rows.ids)
+        assert rows.places is not None
+        arrays = {
+            "input_ids": rows.ids[:, :longest],
+            "attention_mask": there[:, :longest].astype(np.int64),
             "token_type_ids": segments[:, :longest],
-            "places": batch.places,
+            "places": rows.places,
         }
-        arrays = {name: tensors[name].numpy() for name in self.inputs}
+        given = {name: arrays[name] for name in self.inputs}
         read = []
-        for logits in self._logits(arrays, rows=len(batch.ids), length=longest):
-            if logits.dim() == 2:  # those of other places are never read
-                read.append(logits[:, None].expand(-1, self._answers(batch), -1))
+        for logits in self._logits(given, len(rows.ids), longest):
+            if logits.ndim == 2:  # those of other places are never read
+                read.append(np.repeat(logits[:, None], self._answers(rows), 1))
             else:
-                places = batch.places[..., None].expand(-1, -1, logits.shape[-1])
-                read.append(logits.gather(1, places))
-        outputs = torch.cat(read, -1)
+                read.append(np.take_along_axis(logits, rows.places[..., None], 1))
+        outputs = np.concatenate(read, -1)
         if self.wide is None:
             return outputs
-        assert batch.wide is not None
-        return outputs + self.wide * batch.wide
+        assert rows.wide is not None
+        return np.asarray(outputs + self.wide * rows.wide, np.float32)
 
-    def _answers(self, batch: TokenBatch) -> int:
+    def _answers(self, rows: Rows) -> int:
         """How many answers a row has: one, or one for each place where tasks read others."""
-        assert batch.places is not None
-        return batch.places.shape[1] if len(self.outputs) > 1 else 1
+        assert rows.places is not None
+        return rows.places.shape[1] if len(self.outputs) > 1 else 1
 
-    def _logits(self, arrays: dict[str, Any], rows: int, length: int) -> list[Tensor]:
+    def _logits(self, arrays: dict[str, Any], rows: int, length: int) -> list[Floats]:
         try:
             names = [one.name for one in self.outputs]
-            every = [torch.as_tensor(one) for one in self.session.run(names, arrays)]
+            every = [np.asarray(one) for one in self.session.run(names, arrays)]
         except Exception as error:  # the library has no common error class
             raise RunError(
                 f"{self.path} cannot be run ({_first_line(error)}). Export the model again."
@@ -178,10 +179,32 @@ class OnnxModel(nn.Module):
         for logits, output in zip(every, self.outputs, strict=True):
             width = output.width or logits.shape[-1]
             shapes = ((rows, width), (rows, length, width))
-            if not logits.is_floating_point() or logits.shape not in shapes:
-                shape = f"shape {tuple(logits.shape)}, not {width} for each row"
+            if logits.dtype.kind != "f" or logits.shape not in shapes:
+                shape = f"shape {logits.shape}, not {width} for each row"
                 raise RunError(f"{self.path} has outputs of {shape}. Export the model again.")
-        return every
+        return [logits.astype(np.float32, copy=False) for logits in every]
+
+
+@dataclass(frozen=True)
+class OnnxExport:
+    """The model of a folder that was exported to ONNX."""
+
+    loaded: Loaded
+    model: OnnxModel
+    device: ClassVar[str] = "cpu"
+
+    def predictions(self, examples: EncodedExamples) -> list[Any]:
+        """What the task keeps of the outputs of each unit."""
+        return self.model.predictions(self.loaded.task, examples)
+
+    def predictions_of_all(self, examples: EncodedExamples, inputs: Sequence[int]) -> list[Any]:
+        """The same of several tasks, which share rows."""
+        return predictions_of_shared_rows(self, examples, inputs)
+
+    def alone(self, name: str) -> OnnxExport:
+        """One of several tasks by itself: the same graph, of which one output is read."""
+        own = for_one_task(self.loaded, name)
+        return OnnxExport(own, self.model.alone(name, own.wide is not None))
 
 
 def _columns(values: Any) -> dict[str, str]:
@@ -194,7 +217,7 @@ def is_export(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
-def open_onnx(folder: Path, threads: int) -> LoadedModels:
+def open_onnx(folder: Path, threads: int) -> OnnxExport:
     """The model of a folder that was exported to ONNX, with its task and vocabulary."""
     with damage_is_clear(folder):
         record = read_json(folder / RECORD, MOST_JSON)
@@ -207,18 +230,18 @@ def open_onnx(folder: Path, threads: int) -> LoadedModels:
         inputs = [str(name) for name in record["inputs"]]
         vocabulary = Vocabulary.load(folder / "tokenizer.json")
         outputs = outputs_of(task)
+        if turns_of(task):
+            raise ValueError("tasklm does not export tasks that take turns")
         if not set(inputs) <= set(INPUTS):
             raise ValueError(f"tasklm does not export {task.kind} with inputs {', '.join(inputs)}")
         check_length(record["length"])
         record["columns"] = _columns(record.get("columns", {}))
         own = record.get("columns_by_task", {})
         record["columns_by_task"] = {str(name): _columns(one) for name, one in own.items()}
-        with shapes_alone():
-            head = task.head(8, 0.0)
         wide, scale = load_wide(folder), record.get("wide")
-        require_width(wide, head)
+        require_width(wide, task)
         require_columns(wide, task)
         if (wide is None) != (scale is None) or not isinstance(scale, float | None):
             raise ValueError("export.json and the folder wide do not match")
     model = OnnxModel(folder / GRAPH, inputs, threads, outputs, scale)
-    return LoadedModels([model], task, vocabulary, record, wide)
+    return OnnxExport(Loaded(task, vocabulary, record, wide), model)

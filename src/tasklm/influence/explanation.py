@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.evaluate.overlaps import Overlaps, overlaps
 from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
+from tasklm.influence.pushes import Push, Pushes
 from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, answers_of
 from tasklm.select.base import read_selection_texts, selection_is_clear
@@ -28,41 +29,6 @@ from tasklm.tokens.examples import EncodedExamples
 
 MOST_EXAMPLES = 1000  # training examples that are compared with a text …
 MOST_PASSAGES = 200  # … and selected passages: those that share its rarest words
-
-
-@dataclass(frozen=True)
-class Push:
-    """A text that the model was trained on, and its attribution."""
-
-    # cosine of the gradients, −1 … 1: above 0 it supports the label, below 0 it speaks against it
-    score: float
-    product: float  # of the gradients, not normalised
-    label: str | None  # of a training example
-    text: str
-    shared: list[str]  # shared words, the rarest first
-    where: str  # file and line of an example, source of a passage
-    id: str | None = None  # of a passage
-
-
-@dataclass(frozen=True)
-class Pushes:
-    """The texts that support a label and that speak against it, strongest first."""
-
-    pushed_for: list[Push]
-    pushed_against: list[Push]
-    compared: int  # texts whose gradients were computed …
-    in_all: int  # … of so many
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A prediction with the texts that support it and speak against it."""
-
-    text: str
-    label: str
-    probability: float | None  # if the kind has one
-    examples: Pushes
-    passages: Pushes | None  # None if the model was trained without selected text
 
 
 class ExampleSide:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
 
-from tasklm.device.machine import Machine
-from tasklm.models.task_model import LoadedModels, TaskModel, kept_of
+from tasklm.models.answering import Answering
 from tasklm.tasks.base import Answer, Unit
 from tasklm.tasks.examples import Example
-from tasklm.tasks.heads.turns import head_of_turn
-from tasklm.tasks.several import turns_of
-from tasklm.tokens.examples import EncodedExamples, EncodedTurns
+from tasklm.tokens.examples import EncodedExamples
 
 Row = tuple[int, int, tuple[int, ...]]  # an input, where its second text begins, and the tokens
 
@@ -67,48 +63,20 @@ def _added(unit: Unit) -> Sequence[np.ndarray]:
     return list(np.broadcast_to(added, (len(unit.places), added.shape[1])))
 
 
-def _predictions(
-    loaded: LoadedModels, encoded: EncodedExamples, inputs: Sequence[int], machine: Machine
-) -> list[Any]:
-    """What the tasks keep of the outputs of each unit; those that share a head share rows too."""
-    if not turns_of(loaded.task):
-        return _of_shared_rows(loaded, encoded, inputs, machine)
-    assert isinstance(encoded, EncodedTurns)
-    predictions: list[Any] = []
-    for number, turn in enumerate(turns_of(loaded.task)):
-        part = encoded.parts[number]
-        models = [turn_model(model, number) for model in loaded.models]
-        own = replace(loaded, models=models, task=turn.task)
-        if turn.mixed:
-            predictions += _of_shared_rows(own, part, inputs, machine)
-        else:
-            predictions += kept_of(models, turn.task, part, machine, finite=True)
-    return predictions
-
-
-def turn_model(model: nn.Module, turn: int) -> nn.Module:
-    """The model of one of the turns that tasks take; the first has the wide part."""
-    assert isinstance(model, TaskModel)
-    own = TaskModel(model.encoder, head_of_turn(model.head, turn))
-    if not turn:
-        own.wide_scale = model.wide_scale
-    return own.train(model.training)
-
-
-def _of_shared_rows(
-    loaded: LoadedModels, encoded: EncodedExamples, inputs: Sequence[int], machine: Machine
+def predictions_of_shared_rows(
+    model: Answering, encoded: EncodedExamples, inputs: Sequence[int]
 ) -> list[Any]:
     """The outputs of the units of tasks that share a head; equal rows are read once."""
-    rows = SharedRows.of(encoded.units, inputs)
+    rows, loaded = SharedRows.of(encoded.units, inputs), model.loaded
     shared = EncodedExamples(encoded.examples, rows.units, loaded.vocabulary, loaded.length)
-    outputs = kept_of(loaded.models, loaded.task, shared, machine, finite=True)
+    outputs = model.predictions(shared)
     return [
         outputs[number][places] for number, places in zip(rows.numbers, rows.places, strict=True)
     ]
 
 
 def answers_of_all(
-    loaded: LoadedModels, given: Sequence[Mapping[str, Example]], machine: Machine
+    model: Answering, given: Sequence[Mapping[str, Example]]
 ) -> list[dict[str, Answer]]:
     """The answer of each task to each input; an input has an example for the tasks that take it."""
     joined, inputs = list[Example](), list[int]()
@@ -117,9 +85,9 @@ def answers_of_all(
         inputs += [number] * len(examples)
     if not joined:
         return []
-    encoded = loaded.encoded(joined)
-    units, predictions = encoded.units, _predictions(loaded, encoded, inputs, machine)
+    encoded, task = model.loaded.encoded(joined), model.loaded.task
+    units, predictions = encoded.units, model.predictions_of_all(encoded, inputs)
     answers: list[dict[str, Answer]] = [{} for _ in given]
-    for number, answer in zip(inputs, loaded.task.answers(joined, units, predictions), strict=True):
+    for number, answer in zip(inputs, task.answers(joined, units, predictions), strict=True):
         answers[number][answer.pop("task")] = answer
     return answers

@@ -18,7 +18,8 @@ from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, sh
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.models.damage import damage_is_clear
-from tasklm.models.task_model import check_rows, new_encoder
+from tasklm.models.saved_model import check_rows
+from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import from_dict

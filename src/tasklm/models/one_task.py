@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from torch import nn
 
 from tasklm.encoders.initial_weights import shapes_alone
+from tasklm.models.answering import for_one_task
 from tasklm.models.task_model import LoadedModels, TaskModel
 from tasklm.tasks.base import Task
-from tasklm.tasks.baselines.wide_parts import WideParts
 from tasklm.tasks.heads.layers import TokenHead
 from tasklm.tasks.heads.turns import head_of_turn
 from tasklm.tasks.members import Member
@@ -23,18 +22,10 @@ def alone(loaded: LoadedModels, name: str) -> LoadedModels:
     Raises RecipeError, with the way out, for a name that is missing, unknown, or given for a model
     of one task.
     """
-    member = member_of(loaded.task, name)
-    wide = None
-    if isinstance(loaded.wide, WideParts):
-        wide = loaded.wide.parts.get(name)  # none of a task that takes turns
-    about = {**loaded.config.get("about", {}), "metric": member.metric}
-    return dataclasses.replace(
-        loaded,
-        models=[_model_of(model, loaded.task, name, wide is not None) for model in loaded.models],
-        task=member.task,
-        config={**loaded.config, "task": member.task.to_dict(), "about": about},
-        wide=wide,
-    )
+    own = for_one_task(loaded, name)
+    wide = own.wide is not None
+    models = [_model_of(model, loaded.task, name, wide) for model in loaded.models]
+    return dataclasses.replace(own, models=models)
 
 
 def head_of(head: nn.Module, task: Task, name: str) -> nn.Module:
@@ -62,10 +53,8 @@ def _columns_of(head: nn.Module, member: Member) -> TokenHead:
     return own.train(head.training)
 
 
-def _model_of(model: Any, task: Task, name: str, wide: bool) -> nn.Module:
-    if not isinstance(model, TaskModel):  # an ONNX file
-        part: nn.Module = model.alone(name, wide)
-        return part
+def _model_of(model: nn.Module, task: Task, name: str, wide: bool) -> nn.Module:
+    assert isinstance(model, TaskModel)
     own = TaskModel(model.encoder, head_of(model.head, task, name), wide)
     if wide:
         own.wide_scale = model.wide_scale

@@ -6,42 +6,38 @@ A folder holds one model, or several of the same shape whose outputs are average
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasklm.budget.costs import EncoderCost, learns_positions
+from tasklm.budget.costs import EncoderCost
 from tasklm.budget.recurrent import cost_class
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
 from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
-from tasklm.models.damage import damage_is_clear
+from tasklm.models.answering import Loaded, kept_by, require_width
+from tasklm.models.saved_model import FORMAT, SavedModel, read_saved_model, weight_files
 from tasklm.models.weights import save_weights
-from tasklm.recipe.model_sections import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
-from tasklm.storage.checksums import files_in, require_whole, seal
-from tasklm.storage.files import ARTEFACT, PARTIAL, read_json
-from tasklm.storage.safe_reading import MOST_JSON, is_there
-from tasklm.tasks.base import TASKS, Answer, Task
+from tasklm.storage.checksums import files_in, seal
+from tasklm.storage.files import ARTEFACT, PARTIAL
+from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.baselines.wide_parts import AnyWide, load_wide
-from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.heads.turns import head_of_turn, head_with_wide
-from tasklm.tasks.several import require_columns, turn_of
+from tasklm.tasks.several import require_columns
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
+from tasklm.tokens.rows import Rows
 from tasklm.tokens.tokenizer import Vocabulary
 
-FORMAT = 3
-ROWS = 64  # per batch
 NORM = re.compile(r"head\.(heads\.\d+\.)?norm\.weight")
 
 
@@ -137,22 +133,19 @@ def kept_of(
     `finite`: outputs that are NaN or infinite raise RunError; a training would continue with the
     next epoch. `keep`: what to keep of a unit's outputs, instead of the task's choice.
     """
-    predictions: list[Any] = [None] * len(examples.units)
     were_training = [model.training for model in models]
     for model in models:
         model.eval()
     passes = [_pass_of(model) for model in models]
+
+    def compute(rows: Rows) -> NDArray[Any]:
+        batch = TokenBatch.of(rows).to(machine.device)
+        outputs: NDArray[Any]
+        outputs = torch.stack([one(batch).float() for one in passes]).mean(0).cpu().numpy()
+        return outputs
+
     with torch.inference_mode(), machine.arithmetic():
-        for groups, rows in examples.in_order(ROWS):
-            batch, own_task = rows.to(machine.device), turn_of(task, rows.turn)
-            outputs = torch.stack([one(batch).float() for one in passes]).mean(0).cpu().numpy()
-            for row, number in enumerate(examples.numbers_of(groups)):
-                own = outputs[row, : len(examples.units[number].places)]
-                if finite and not np.isfinite(own).all():
-                    raise RunError(
-                        "the model's outputs are not finite, so it has no answer. Train it again."
-                    )
-                predictions[number] = (keep or own_task.keep)(own)
+        predictions = kept_by(compute, task, examples, finite, keep)
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return predictions
@@ -195,7 +188,7 @@ def save_models(
     folder.mkdir(parents=True, exist_ok=True)
     if wide is not None:
         wide.save(folder / WIDE)
-    for path, model in zip(_weight_files(folder, len(models)), models, strict=True):
+    for path, model in zip(weight_files(folder, len(models)), models, strict=True):
         save_weights(path, model.state_dict())
     description.vocabulary.save(folder / "tokenizer.json")
     config: dict[str, Any] = {"format": FORMAT}
@@ -216,89 +209,10 @@ def save_models(
 
 
 @dataclass(frozen=True)
-class SavedModel:
-    """The contents of a trained model's folder besides its weights."""
-
-    folder: Path
-    encoder: str
-    shape: Shape
-    kind: str  # of its task
-    vocabulary: Vocabulary
-    weights: tuple[Path, ...]  # one file per model
-    config: dict[str, Any]
-
-    @contextmanager
-    def damage_is_clear(self) -> Iterator[None]:
-        """Turns errors of unreadable or mismatched weights into a clear message."""
-        with damage_is_clear(self.folder):
-            yield
-
-
-def read_saved_model(folder: Path) -> SavedModel:
-    """The description of the model in a folder; the weights are not yet read."""
-    path = folder / "config.json"
-    if not is_there(path):
-        raise RunError(
-            f"{folder} contains no model (no config.json). Give the folder 'model' of a finished "
-            "run."
-        )
-    with damage_is_clear(folder):
-        config = read_json(path, MOST_JSON)
-        version = config.get("format") if isinstance(config, dict) else None
-        if version != FORMAT:
-            raise RunError(
-                f"{path} has format {repr(version)[:20]}, but this version reads {FORMAT}. "
-                "Train the model again."
-            )
-        require_whole(folder, "config.json")
-        shape = Shape.from_dict(config["shape"])
-        vocabulary = Vocabulary.load(folder / "tokenizer.json")
-        check_rows(str(config["encoder"]), shape, vocabulary, config["length"])
-        return SavedModel(
-            folder=folder,
-            encoder=str(config["encoder"]),
-            shape=shape,
-            kind=str(config["task"]["kind"]),
-            vocabulary=vocabulary,
-            weights=_weight_files(folder, config.get("models", 1)),
-            config=config,
-        )
-
-
-def check_length(length: Any) -> None:
-    """Raises ValueError if rows cannot have this length."""
-    if type(length) is not int or not SHORTEST_ROW <= length <= LONGEST_ROW:
-        raise ValueError(f"length is not a whole number from {SHORTEST_ROW} to {LONGEST_ROW:,}")
-
-
-def check_rows(encoder: str, shape: Shape, vocabulary: Vocabulary, length: Any) -> None:
-    """Raises ValueError if an encoder is too small for its vocabulary or rows."""
-    if len(vocabulary) > shape.vocabulary:
-        raise ValueError(
-            f"the tokenizer has {len(vocabulary):,} tokens, but the encoder has "
-            f"{shape.vocabulary:,}"
-        )
-    check_length(length)
-    if learns_positions(encoder) and length > shape.positions:
-        raise ValueError(
-            f"rows have {length:,} tokens, but the encoder has {shape.positions:,} positions"
-        )
-
-
-@dataclass(frozen=True)
-class LoadedModels:
-    """The model of a folder, or the several whose outputs are averaged, ready to predict."""
+class LoadedModels(Loaded):
+    """The network of a folder, or the several whose outputs are averaged, ready to predict."""
 
     models: Sequence[nn.Module]
-    task: Task
-    vocabulary: Vocabulary
-    config: dict[str, Any]
-    wide: AnyWide | None
-
-    @property
-    def length(self) -> int:
-        """Tokens of a row, at most."""
-        return int(self.config["length"])
 
     @property
     def model(self) -> TaskModel:
@@ -307,41 +221,22 @@ class LoadedModels:
         assert isinstance(model, TaskModel)
         return model
 
-    def encoded(self, examples: Sequence[Example]) -> EncodedExamples:
-        """Examples as the models read them."""
-        return encoded_with(self.wide, self.task, examples, self.vocabulary, self.length)
-
-
-def encoded_with(
-    wide: AnyWide | None,
-    task: Task,
-    examples: Sequence[Example],
-    vocabulary: Vocabulary,
-    length: int,
-) -> EncodedExamples:
-    """Examples as their task encodes them, with the outputs of a model's wide part, if any."""
-    outputs = None if wide is None else wide.outputs(examples)
-    return EncodedExamples.of(task, examples, vocabulary, length, outputs)
-
 
 def load_models(folder: Path, device: torch.device) -> LoadedModels:
     """The model of a folder, or the several whose outputs are to be averaged, ready to predict."""
-    saved = read_saved_model(folder)
+    return models_of(read_saved_model(folder), device)
+
+
+def models_of(saved: SavedModel, device: torch.device) -> LoadedModels:
+    """The models that are described, with the weights beside the description."""
     with saved.damage_is_clear():
-        task, wide = TASKS.get(saved.kind).from_dict(saved.config["task"]), load_wide(folder)
+        task, wide = saved.task(), load_wide(saved.folder)
         models = [
             _load(saved, task, path, wide is not None).to(device).eval() for path in saved.weights
         ]
-        require_width(wide, models[0].head)
+        require_width(wide, task)
         require_columns(wide, task)
-    return LoadedModels(models, task, saved.vocabulary, saved.config, wide)
-
-
-def require_width(wide: AnyWide | None, head: nn.Module) -> None:
-    """Raises ValueError if a wide part's outputs do not match those of its head."""
-    head = head_with_wide(head)
-    if wide is not None and (not isinstance(head, OutHead) or head.wide_width != wide.width):
-        raise ValueError(f"the wide part has {wide.width} outputs, which does not match the head")
+    return LoadedModels(task, saved.vocabulary, saved.config, wide, models)
 
 
 def _load(saved: SavedModel, task: Task, path: Path, wide: bool) -> TaskModel:
@@ -369,11 +264,3 @@ def load_model(folder: Path, device: torch.device) -> LoadedModels:
         problem = f"{folder} is an ensemble of {len(loaded.models)} models; this needs a single one"
         raise RunError(f"{problem}. Give the folder 'model' of the run.")
     return loaded
-
-
-def _weight_files(folder: Path, count: Any) -> tuple[Path, ...]:
-    if type(count) is not int or not 1 <= count <= MOST_SEEDS:
-        raise ValueError(f"the number of models is not a whole number from 1 to {MOST_SEEDS}")
-    if count == 1:
-        return (folder / "model.safetensors",)
-    return tuple(folder / f"model-{number}.safetensors" for number in range(1, count + 1))

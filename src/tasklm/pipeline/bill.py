@@ -15,7 +15,7 @@ import torch
 
 import tasklm
 from tasklm.bill.network import sessions_in, summary
-from tasklm.bill.record import BILL, Bill, LabelledData, TextFile, bill_beside, write_bill
+from tasklm.bill.record import BILL, CACHE, Bill, LabelledData, TextFile, bill_beside, write_bill
 from tasklm.corpus.corpus_text import licence_of
 from tasklm.export.publishing import published
 from tasklm.pipeline.bill_examples import about_file, files_without_labels, labelled_data
@@ -42,7 +42,6 @@ LIBRARIES = (
     "pyarrow",
 )
 WEIGHTS = (".safetensors", ".npy")  # files of a model that hold what was learnt
-CACHE = "cache"  # before the name of the corpus, among the artefacts of a bill
 
 Source = TypeVar("Source", TextFile, LabelledData)
 
@@ -50,7 +49,6 @@ Source = TypeVar("Source", TextFile, LabelledData)
 def keep_bill(trained: Trained) -> None:
     """Writes the bill of a run whose model is in model/; there too, without the places of files."""
     run = trained.run
-    run.keep_clock(ended=True)
     if not run.machine.ranks.first:
         return
     with run.tracker.progress("writing the bill of text"):

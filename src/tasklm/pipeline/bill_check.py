@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasklm.bill.record import Bill, read_bill
+from tasklm.bill.record import CACHE, Bill, read_bill
 from tasklm.console.progress import Bar
 from tasklm.errors import RunError
-from tasklm.pipeline.bill import CACHE
 from tasklm.pipeline.file_check import check_files
 from tasklm.recipe.toml import cache_folder
 from tasklm.run_folder import ENSEMBLE, MODEL, find_run, recipe_of

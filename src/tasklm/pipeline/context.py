@@ -57,33 +57,47 @@ class Run:
 
     def seconds(self) -> float:
         """The time spent on this run so far, in this process and earlier ones."""
-        return self._before() + self.clock.seconds()
+        seconds: float = self._before()["seconds"]
+        return seconds + self.clock.seconds()
 
     def watch_network(self) -> None:
         """Counts the calls of this process to other machines from now on."""
         if self.machine.ranks.first:
             self.network = Watched.begin(self.folder)
 
-    def keep_clock(self, ended: bool = False) -> None:
-        """Records the time spent, and calls to other machines, for the next process."""
+    def keep_clock(self, step: str, ended: bool = False) -> None:
+        """Records the time spent, for the next process: since the last record, on this step; and
+        the calls to other machines; `ended`: nothing that follows changes the model.
+        """
         if not self.machine.ranks.first:
             return
-        spent = self.seconds()
-        write_record(self.folder / CLOCK, {"seconds": round(spent, 3)})
+        steps = self.timeline()
+        steps[step] = round(steps.get(step, 0.0) + self.clock.seconds(), 3)
+        record = {"seconds": round(self.seconds(), 3), "steps": steps}
+        write_record(self.folder / CLOCK, record)
         self.clock.restart()
         if self.network is not None:
             self.network.keep(ended)
 
-    def _before(self) -> float:
-        path = self.folder / CLOCK
+    def timeline(self) -> dict[str, float]:
+        """The seconds recorded so far by step, in the order of the flow."""
+        steps: dict[str, float] = self._before()["steps"]
+        return steps
+
+    def _before(self) -> dict[str, Any]:
+        """The time recorded so far, in all and by step; earlier versions did not know the steps."""
+        path, nothing = self.folder / CLOCK, {"seconds": 0.0, "steps": {}}
         if not path.exists():
-            return 0.0
+            return nothing
         try:
-            return float(read_json(path)["seconds"])
-        except (DamagedError, KeyError, TypeError, ValueError):
+            values = read_json(path)
+            by_step = values.get("steps", {}).items()
+            steps = {str(step): float(seconds) for step, seconds in by_step}
+            return {"seconds": float(values["seconds"]), "steps": steps}
+        except (DamagedError, AttributeError, KeyError, TypeError, ValueError):
             self.tracker.say(f"{path} is damaged: earlier time on this run is not counted")
             path.unlink(missing_ok=True)
-            return 0.0
+            return nothing
 
 
 @dataclass

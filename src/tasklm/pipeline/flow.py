@@ -15,14 +15,13 @@ from typing import Any
 from tasklm.artifacts import rebuilding
 from tasklm.budget.scope import TEXT
 from tasklm.console.clock import Clock
-from tasklm.console.durations import duration
 from tasklm.device.ranks import first_of_all, processes_started
 from tasklm.errors import RecipeError
 from tasklm.evaluate.intervals import Predicted
 from tasklm.evaluate.scores import Row, Scores, to_dict
-from tasklm.evaluate.task_tables import OWN_MODELS
 from tasklm.evaluate.verdict import with_verdict
-from tasklm.pipeline import evaluation, reading, steps
+from tasklm.pipeline import evaluation, reading, steps, timeline
+from tasklm.pipeline.ablations import TASK_ONLY, ablation_rows, check_ablations, started_from
 from tasklm.pipeline.analysis import insights
 from tasklm.pipeline.bill import keep_bill
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
@@ -31,35 +30,23 @@ from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.planning import make_plan, settled
 from tasklm.pipeline.raw_text import check_student, raw_text, require_student
 from tasklm.pipeline.report import report_parts
-from tasklm.pipeline.scope import decided_scope, is_timed, may_stay_linear
+from tasklm.pipeline.scope import decided_scope, may_stay_linear
 from tasklm.pipeline.selection import check_settings, select
-from tasklm.pipeline.single_tasks import SINGLE, single_row
 from tasklm.pipeline.soups import is_better, soup_rows
 from tasklm.pipeline.summaries import corpus_text, data_text, plan_text
 from tasklm.pipeline.taught_text import taught_text
-from tasklm.recipe.model_sections import FEWEST_TYPES
-from tasklm.recipe.raw_text import NO_STUDENT
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder, recipe_key
-from tasklm.registry import nearest
 from tasklm.report.report import write_report
-from tasklm.run_folder import COMPARE, RECIPE, REPORT, SCORES, SUMMARY, SUPERVISED, stage1_name
-from tasklm.storage.files import full_disk_is_clear, locked, read_json, write_record
+from tasklm.run_folder import RECIPE, REPORT, SCORES
+from tasklm.storage.files import full_disk_is_clear, locked, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
 from tasklm.tasks.several import members_of
 from tasklm.tracking import Tracker
-from tasklm.train.start import title_of
 
 STEPS = ("check", "select", "tokenize", "train", "finetune", "evaluate", "report")
 READING = "reading the examples"  # shown in the meantime
-COMPARISONS = {
-    "task-only": "task data only",
-    "random": "random selection",
-    "no-teacher": "labels alone, without teachers",
-    SUPERVISED: "labels alone, without raw text",
-    SINGLE: OWN_MODELS,
-}
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
@@ -91,7 +78,7 @@ def fit(
     `clock` runs since the command began, if that was before.
     """
     clock = clock or Clock()
-    _known_comparisons(recipe)
+    check_ablations(recipe)
     check_settings(recipe.select)
     with held(folder), full_disk_is_clear(folder):
         return rebuilding(
@@ -123,10 +110,12 @@ def _flow(run: Run, until: str) -> Scores | None:
         if row.kind == "ensemble":
             evaluation.keep_ensemble(trained, row)
     run.tracker.event("verdict", text=scores.verdict)
+    run.keep_clock(timeline.SCORES, ended=True)
     keep_bill(trained)
     if until != "evaluate":
         _report(trained, scores)
-    run.keep_clock(ended=True)
+    run.keep_clock(timeline.REPORT, ended=True)
+    run.tracker.say(timeline.timeline_text(run.timeline()), "time")
     return scores
 
 
@@ -134,6 +123,7 @@ def _report(trained: Trained, scores: Scores) -> None:
     run = trained.run
     with run.tracker.progress("analysing the model"):
         analyses = insights(trained)
+    run.keep_clock(timeline.ANALYSES)
     if run.machine.ranks.first:
         with run.tracker.progress("writing the report"):
             write_report(run.folder / REPORT, report_parts(trained, scores, analyses))
@@ -147,6 +137,7 @@ def _train(
     A model that will be kept is in model/ as soon as there is one.
     """
     plan = make_plan(run, task, corpus)
+    run.keep_clock(timeline.PLAN)
     selected, key = None, ""
     selects = corpus is not None and run.recipe.uses_corpus and plan.reach == TEXT
     run.tracker.say(plan_text(run.recipe, plan, selects), "plan")
@@ -156,11 +147,11 @@ def _train(
         run.tracker.warn(plan.reasons[-1])
     if corpus is not None and selects:
         selected, key = select(run, task, corpus, plan)
-    run.keep_clock()
+    run.keep_clock(timeline.SELECTION)
     if until == "select":
         return None
     tokens = steps.tokenize(run, task, selected, key)
-    run.keep_clock()
+    run.keep_clock(timeline.TOKENS)
     if until == "tokenize":
         return None
     text = taught_text(run, task, selected)
@@ -168,12 +159,12 @@ def _train(
     parts = steps.training_context(run, task, tokens, plan, text, raw)
     require_student(run, parts)
     trainings = steps.train(run, task, parts, tokens, plan)
-    run.keep_clock()
+    run.keep_clock(timeline.STAGE1)
     if until == "train":
         return None
     keep = functools.partial(evaluation.keep_so_far, run, task, parts) if ships else None
     seeds = steps.finetune(run, task, parts, trainings, plan, keep)
-    run.keep_clock()
+    run.keep_clock(timeline.STAGE2)
     if until == "finetune":
         return None
     predictions = evaluation.predict_splits(run, task, parts, seeds)
@@ -190,10 +181,11 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
         run.tracker.detail(note)
     refuse(task.findings)
     run.tracker.say(data_text(run.recipe, task), "data")
+    run.keep_clock(timeline.DATA)
     is_first = run.recipe.finetune.wide and first_model(run, task)
     _require_a_model(run, task)
     run.scope = decided_scope(run, task)
-    run.keep_clock()
+    run.keep_clock(timeline.LINEAR)
     if is_first:
         run.tracker.say(forecast_text(run, task), "forecast")
     corpus = None
@@ -215,6 +207,7 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
         run.tracker.say(
             "for the examples concerned run `tasklm check` with the same files", "details"
         )
+    run.keep_clock(timeline.CORPUS)
     return task, corpus
 
 
@@ -226,7 +219,9 @@ def _scores(ours: Trained) -> Scores:
         ours_test = evaluation.labels_of(task, ours.predictions, "test", run.recipe.train.seeds)
     rows = evaluation.baseline_rows(run, task, ours_test) if evaluate.baselines else []
     rows += evaluation.teacher_rows(run, task, ours_test)
-    rows += [_comparison_row(ours, name, ours_test) for name in _comparisons(ours)]
+    run.keep_clock(timeline.BASELINES)
+    rows += ablation_rows(ours, ours_test, _train)
+    run.keep_clock(timeline.ABLATIONS)
     soups = soup_rows(ours, ours_test)
     rows += [own_row, *soups, *_ensemble_rows(ours, ours_test)]
     data: dict[str, Any] = {split: len(examples) for split, examples in task.splits.named().items()}
@@ -253,52 +248,20 @@ def _row_name(ours: Trained) -> str:
     """The name of our model in the score table."""
     select = ours.run.recipe.select
     if ours.parts.external is None:
-        name = COMPARISONS["task-only"]
+        name = TASK_ONLY
     elif select.by_influence:
         name = f"{select.stages[0].upper()} + influence selection (ISS)"
     else:
         name = f"{select.stages[0].upper()} selection (TLM)"
     tasks = len(members_of(ours.task.task))
     together = f", {tasks} tasks together" if tasks else ""
-    return name + _started_from(ours) + together + ", taught" * ours.parts.taught + _studied(ours)
+    return name + started_from(ours) + together + ", taught" * ours.parts.taught + _studied(ours)
 
 
 def _studied(trained: Trained) -> str:
     if trained.parts.raw is None:
         return ""
     return f", {trained.run.recipe.finetune.unlabelled} on raw text"
-
-
-def _started_from(trained: Trained) -> str:
-    start = trained.run.recipe.train.start
-    return f", from {title_of(Path(start))}" if start else ""
-
-
-def _comparisons(ours: Trained) -> tuple[str, ...]:
-    """The ablations to train: none of a model without a network."""
-    wanted = ours.run.recipe.evaluate.compare
-    if not wanted or ours.has_network:
-        return wanted
-    ours.run.tracker.warn("no ablations: no network was trained that they could be compared with")
-    return ()
-
-
-def _comparison_row(ours: Trained, name: str, ours_test: Predicted | None) -> Row:
-    """Trains an ablation; its row of the score table."""
-    models = len(members_of(ours.task.task)) if name == SINGLE else 1
-    about = duration(evaluation.training_seconds(ours, models), rough=True)
-    extra = ", beyond --minutes" if is_timed(ours.run.recipe) else ""
-    training = f"training the ablation: {COMPARISONS[name]} (about {about}{extra})"
-    ours.run.tracker.say(training, "compare")
-    if name == SINGLE:
-        return single_row(ours, _comparison(ours, name), COMPARISONS[name], ours_test, _train)
-    corpus = None
-    if name != "task-only" and ours.selected is not None:
-        corpus = ours.corpus
-    other = _train(_comparison(ours, name), ours.task, corpus, "evaluate")
-    assert other is not None
-    title = COMPARISONS[name] + _started_from(other)
-    return evaluation.model_row(other, title, "ablation", ours_test=ours_test)
 
 
 def _ensemble_rows(ours: Trained, ours_test: Predicted | None) -> list[Row]:
@@ -316,82 +279,8 @@ def _ensemble_rows(ours: Trained, ours_test: Predicted | None) -> list[Row]:
     return [evaluation.model_row(ours, title, "ensemble", together, ours_test)]
 
 
-def _comparison(ours: Trained, name: str) -> Run:
-    """The run of an ablation: the same steps, batches and weights as ours, other text."""
-    run, shape, external = ours.run, ours.parts.shape, ours.parts.external
-    done = read_json(run.artefacts.path(stage1_name(1)) / SUMMARY)
-    types = None
-    if run.recipe.tokens.kind != "file":
-        types = max(FEWEST_TYPES, len(ours.parts.vocabulary))
-    recipe = run.recipe.changed(
-        select={
-            "method": "random" if name == "random" else run.recipe.select.method,
-            "passages": None if external is None else len(external),
-        },
-        tokens={"vocabulary": types},
-        model={
-            "size": "tiny",
-            "layers": shape.layers,
-            "width": shape.width,
-            "heads": shape.heads,
-            "feedforward": shape.feedforward,
-        },
-        train={
-            "steps": done["steps"],
-            "batch": done["batch"],
-            "rho1": 0 if name == "task-only" else done["rho1"],
-        },
-        finetune={
-            "epochs": max(seed.summary()["epochs"] for seed in ours.seeds),
-            "seeds": len(ours.seeds) // run.recipe.train.seeds,
-            "unlabelled": _student(run.recipe, name),
-        },
-        distill=_teaching(run.recipe, name),
-        evaluate={"compare": [], "baselines": False, "ensemble": False},
-        budget={"minutes": None, "flops": None},
-    )
-    return open_run(
-        recipe, run.folder / COMPARE / name, run.tracker.inside(COMPARISONS[name]), run.cache
-    )
-
-
-def _student(recipe: Recipe, name: str) -> str:
-    """Who learns from text without labels in an ablation."""
-    if name == SUPERVISED:
-        return NO_STUDENT
-    return recipe.finetune.unlabelled
-
-
-def _teaching(recipe: Recipe, name: str) -> dict[str, Any]:
-    """Who teaches an ablation, and how much text: none without teachers, or without text."""
-    teachers, passages = list(recipe.distill.teachers), recipe.distill.passages
-    if name == "no-teacher":
-        teachers = []
-    if name == "task-only":
-        passages = 0
-    return {"teachers": teachers, "passages": passages}
-
-
 def _require_a_model(run: Run, task: TaskData) -> None:
     """Refuses a run that would end without any trained model."""
     if run.recipe.finetune.epochs == 0 and not may_stay_linear(run, task):
         problem = "finetune.epochs = 0 leaves the linear model of words alone, but there is none"
         raise RecipeError([f"{problem} (finetune.wide, or the kind of task): give 1 or more"])
-
-
-def _known_comparisons(recipe: Recipe) -> None:
-    choices = list(COMPARISONS)
-    problems = [
-        f"evaluate.compare: unknown ablation {name!r}{nearest(name, choices)}; "
-        f"choose from {', '.join(choices)}"
-        for name in recipe.evaluate.compare
-        if name not in COMPARISONS
-    ]
-    if "no-teacher" in recipe.evaluate.compare and not recipe.distill.teachers:
-        problems.append("evaluate.compare: 'no-teacher' goes with distill.teachers")
-    if SUPERVISED in recipe.evaluate.compare and not recipe.finetune.has_student:
-        problems.append(f"evaluate.compare: {SUPERVISED!r} goes with finetune.unlabelled")
-    if SINGLE in recipe.evaluate.compare and not recipe.several.tasks:
-        problems.append("evaluate.compare: 'single' goes with several tasks")
-    if problems:
-        raise RecipeError(problems)

@@ -15,7 +15,7 @@ from tasklm.budget.scope import LINEAR
 from tasklm.console.progress import Bar
 from tasklm.encoders.shapes import SIZES, encoder_of, shape_of
 from tasklm.errors import RecipeError
-from tasklm.models.task_model import encoded_with
+from tasklm.models.answering import encoded_with
 from tasklm.objectives.base import OBJECTIVES, HeldOutObjective
 from tasklm.pipeline.context import (
     Run,

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError
-from tasklm.models.task_model import LoadedModels, cost_of, kept_of, read_saved_model
+from tasklm.models.saved_model import read_saved_model
+from tasklm.models.task_model import LoadedModels, cost_of, kept_of
 from tasklm.run_folder import ENSEMBLE, MODEL, find_run
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import file_digest

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from tasklm.console.durations import duration
 from tasklm.evaluate.scores import Scores, flops_text
 from tasklm.report.bar_tables import bars
 from tasklm.report.page import Html, clipped, joined, soft
@@ -42,6 +43,15 @@ def cost(scores: Scores | None, start: str = "") -> Html:
     if ours.flops_exact > 0:
         remark += f" Counted exactly, this run took {flops_text(ours.flops_exact)}."
     return joined([cost_bars([(ours.name, ours.flops_6nd)]), soft(remark)])
+
+
+def time_bars(timeline: Mapping[str, float]) -> Html:
+    """The seconds of each step of the run."""
+    if not timeline:
+        return Html("")
+    rows = [(step, seconds, duration(seconds)) for step, seconds in timeline.items()]
+    total = f"{duration(sum(timeline.values()))} in all, interruptions left out."
+    return joined([bars(rows), soft(total)])
 
 
 def cost_bars(own: Sequence[tuple[str, float]]) -> Html:

@@ -5,7 +5,7 @@ Every part is optional, so a report can be written after any step; missing parts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tasklm.bill.record import Bill
 from tasklm.evaluate.confusion import ClassScore
 from tasklm.evaluate.scores import Scores
 from tasklm.report.answers import calibration, classes, mistakes, sure_of
-from tasklm.report.costs import cost
+from tasklm.report.costs import cost, time_bars
 from tasklm.report.encoder_pictures import attention, class_vectors
 from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
 from tasklm.report.raw_text import raw_text
@@ -55,7 +55,8 @@ class ReportParts:
     or test text, with their origin. raw_text: what `unseen_words` counts. start: the name of the
     checkpoint that the training continued from, if any. recipe_toml: the recipe with all automatic
     values filled in; made_with: versions and device. reading: notes from reading the data, such as
-    skipped rows; notes: decisions taken before training. bill: what the model has read.
+    skipped rows; notes: decisions taken before training. bill: what the model has read. timeline:
+    the seconds of each step of the run.
     """
 
     title: str = "tasklm report"
@@ -86,6 +87,7 @@ class ReportParts:
     reading: Sequence[str] = ()
     notes: Sequence[str] = ()
     bill: Bill | None = None
+    timeline: Mapping[str, float] = field(default_factory=dict)
 
 
 def write_report(path: Path, parts: ReportParts) -> None:
@@ -123,6 +125,7 @@ def render(parts: ReportParts) -> str:
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
         ("read", "What the model has read", text_bill(parts.bill)),
         ("cost", "Cost", cost(parts.scores, parts.start)),
+        ("time", "Where the time went", time_bars(parts.timeline)),
         ("reproduce", "Recipe and reproduction", _reproduce(parts)),
     ]
     return document(parts.title, heading(parts.title, parts.scores, parts.start), sections)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tasklm.errors import DataError
-from tasklm.models.all_tasks import answers_of_all
 from tasklm.serve.inputs import Input, example_from, example_of, given_by
 from tasklm.serve.predictor import AT_ONCE, Predictor
 from tasklm.tasks.base import TASKS
@@ -54,8 +53,7 @@ class AllTasks:
         """Yields the text of each input and the answers of its tasks, a block at a time."""
         source, predictor = iter(examples), self.predictor
         while block := list(islice(source, AT_ONCE)):
-            answers = answers_of_all(predictor.loaded, block, predictor.machine)
-            for one, tasks in zip(block, answers, strict=True):
+            for one, tasks in zip(block, predictor.answers_of_all(block), strict=True):
                 yield {"text": next(iter(one.values())).text, "tasks": tasks}
 
     def _taken(self, read: Callable[[str], Example]) -> Examples:

@@ -1,4 +1,6 @@
-"""The engine that computes the answers: PyTorch, or onnxruntime where possible."""
+"""The engine that computes the answers: PyTorch, or onnxruntime where possible; NumPy for a linear
+model of words alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import torch
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.exporting import as_onnx
 from tasklm.export.onnx_model import is_export
+from tasklm.models.saved_model import read_saved_model
 from tasklm.recipe.schema import Hardware
 from tasklm.serve.predictor import Columns, Predictor
 
@@ -39,6 +42,9 @@ def open_engine(folder: Path, choice: str, threads: int, data: Columns, scratch:
         return Engine(Predictor(folder, hardware, data), "onnx", "the folder contains an ONNX file")
     if choice == "onnx":
         return Engine(Predictor(as_onnx(folder, scratch), hardware, data), "onnx", "as requested")
+    if read_saved_model(folder).is_linear:
+        why = "the model is the linear model of words alone"
+        return Engine(Predictor(folder, hardware, data), "numpy", why)
     if choice == "torch":
         return Engine(Predictor(folder, hardware, data), "torch", "as requested")
     why = _against_onnx()

@@ -12,7 +12,8 @@ from typing import Any
 
 from tasklm.errors import RunError
 from tasklm.evaluate.training_data import splits_of
-from tasklm.influence.explanation import ExampleSide, Explanation, PassageSide
+from tasklm.influence.explanation import ExampleSide, PassageSide
+from tasklm.influence.pushes import Explanation
 from tasklm.recipe.schema import Hardware
 from tasklm.run_folder import MODEL, SELECTED, find_run, is_run, recipe_of
 from tasklm.serve.columns import columns_for
@@ -86,13 +87,14 @@ class Explainer:
         self.run = run_of(where)
         recipe = recipe_of(self.run)
         model = model_of(self.run)
+        networks = model.networks
         self.data, self._columns, self._clock = model.data, model.columns, Clock()
         train = training_examples(self.run, model.task)
-        self.examples = ExampleSide(model.loaded, model.machine, train)
+        self.examples = ExampleSide(networks.loaded, networks.machine, train)
         self.passages: PassageSide | None = None
         encoders = [self.examples.gradients.model.encoder]
         if recipe.uses_corpus and (self.run / SELECTED).exists():  # trained on selected text
-            self.passages = PassageSide(self.run, model.task, model.machine.device)
+            self.passages = PassageSide(self.run, model.task, networks.machine.device)
             encoders.append(self.passages.gradients.encoder)
         for encoder in encoders:  # every batch of an explanation passes through one
             encoder.register_forward_pre_hook(self._check_the_clock)

@@ -7,18 +7,24 @@ from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tasklm.device.machine import set_up
+from tasklm.device.threads import threads_of
 from tasklm.errors import RunError
 from tasklm.export.onnx_model import is_export, open_onnx
-from tasklm.models.one_task import alone
-from tasklm.models.task_model import TaskModel, answers_of, load_models
+from tasklm.models.all_tasks import answers_of_all
+from tasklm.models.answering import Answering, Loaded
+from tasklm.models.linear_model import load_linear
+from tasklm.models.saved_model import read_saved_model
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
 from tasklm.serve.inputs import Input, example_from
-from tasklm.tasks.base import Answer
+from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
+
+if TYPE_CHECKING:  # of models with a network
+    from tasklm.models.networks import Networks
+    from tasklm.models.task_model import TaskModel
 
 AT_ONCE = 1024  # texts held in memory at a time
 Columns = Data | Mapping[str, Data]  # of a task, or of each of several
@@ -26,6 +32,9 @@ Columns = Data | Mapping[str, Data]  # of a task, or of each of several
 
 class Predictor:
     """The model of a folder, or the ONNX file of an export, which runs on the CPU.
+
+    PyTorch is imported for networks alone: neither the linear model of words nor an ONNX file needs
+    it.
 
     `data` names the columns of rows if they differ from the defaults, for each of several tasks by
     its name; an export knows those set in its recipe.
@@ -35,26 +44,19 @@ class Predictor:
         self, folder: Path, hardware: Hardware | None = None, data: Columns | None = None
     ) -> None:
         # fp32: a prediction must not depend on the machine's precision
-        hardware = hardware or Hardware(precision="fp32")
+        self.hardware = hardware or Hardware(precision="fp32")
         self.folder, self.data, self.columns = folder, Data(), dict[str, Data]()
         if isinstance(data, Data):
             self.data = data
         elif data is not None:
             self.columns = dict(data)
+        self._name = ""  # of one of several tasks
+        self.answering = _opened(folder, self.hardware)
         if is_export(folder):
-            if hardware.device not in ("auto", "cpu"):
-                problem = f"hardware.device = {hardware.device!r}: ONNX files run on the CPU here"
-                raise RunError(f"{problem}. Give the folder 'model' of the run.")
-            self.machine = set_up(replace(hardware, device="cpu", precision="fp32", compile="off"))
-            self.loaded = open_onnx(folder, self.machine.threads)
             config = self.loaded.config
             for name, columns in config["columns_by_task"].items():
                 self.columns[name] = _filled(self.columns.get(name, self.data), columns)
             self.data = _filled(self.data, config["columns"])
-        else:
-            self.machine = set_up(hardware)
-            self.loaded = load_models(folder, self.machine.device)
-        self.models, self.task = self.loaded.models, self.loaded.task
 
     def of(self, name: str) -> Predictor:
         """The predictor of one of several tasks, with the same encoder.
@@ -62,22 +64,44 @@ class Predictor:
         Raises RecipeError for a name that no task has, or if the model has one task.
         """
         own = copy(self)
-        own.loaded = alone(self.loaded, name)
-        own.models, own.task = own.loaded.models, own.loaded.task
+        own.answering, own._name = self.answering.alone(name), name
         own.data = self.columns.get(name, self.data)
         return own
 
     @property
+    def loaded(self) -> Loaded:
+        """What was read of the model."""
+        return self.answering.loaded
+
+    @property
+    def task(self) -> Task:
+        """The task of the model."""
+        return self.loaded.task
+
+    @property
     def model(self) -> TaskModel:
-        """The single model; raises RunError for an ensemble or an ONNX file."""
-        if len(self.models) > 1:
-            several = f"an ensemble of {len(self.models)} models"
+        """The single network; raises RunError for an ensemble or an ONNX file."""
+        loaded = self.networks.loaded
+        if len(loaded.models) > 1:
+            several = f"an ensemble of {len(loaded.models)} models"
             problem = f"{self.folder} contains {several}; this needs a single model"
             raise RunError(f"{problem}. Give the folder 'model' beside it.")
-        if not isinstance(self.models[0], TaskModel):
+        return loaded.model
+
+    @property
+    def networks(self) -> Networks:
+        """The networks that answer, or the silent one beside a linear model, which is read here;
+        raises RunError for an ONNX file.
+        """
+        if is_export(self.folder):
             problem = f"{self.folder} contains an ONNX file; this needs the trained model"
             raise RunError(f"{problem}. Give the folder 'model' of the run.")
-        return self.models[0]
+        from tasklm.models.networks import Networks, open_networks
+
+        if isinstance(self.answering, Networks):
+            return self.answering
+        networks = open_networks(read_saved_model(self.folder), self.hardware)
+        return networks.alone(self._name) if self._name else networks
 
     @property
     def labels(self) -> list[str]:
@@ -89,13 +113,37 @@ class Predictor:
         if not given:
             return []
         examples = [example_from(one, self.task, self.data) for one in given]
-        return answers_of(self.models, self.task, self.loaded.encoded(examples), self.machine)
+        encoded = self.loaded.encoded(examples)
+        return self.task.answers(
+            encoded.examples, encoded.units, self.answering.predictions(encoded)
+        )
+
+    def answers_of_all(self, given: Sequence[Mapping[str, Example]]) -> list[dict[str, Answer]]:
+        """The answer of each of several tasks to each input, which has an example for the tasks
+        that take it.
+        """
+        return answers_of_all(self.answering, given)
 
     def stream(self, examples: Iterable[Example]) -> Iterator[tuple[Example, Answer]]:
         """Yields (example, answer) for any number of examples, a block at a time."""
         source = iter(examples)
         while block := list(islice(source, AT_ONCE)):
             yield from zip(block, self.answers(block), strict=True)
+
+
+def _opened(folder: Path, hardware: Hardware) -> Answering:
+    """What answers for a folder: an ONNX file, the linear model alone, or networks."""
+    if is_export(folder):
+        if hardware.device not in ("auto", "cpu"):
+            problem = f"hardware.device = {hardware.device!r}: ONNX files run on the CPU here"
+            raise RunError(f"{problem}. Give the folder 'model' of the run.")
+        return open_onnx(folder, threads_of(hardware))
+    saved = read_saved_model(folder)
+    if saved.is_linear:
+        return load_linear(saved)
+    from tasklm.models.networks import open_networks
+
+    return open_networks(saved, hardware)
 
 
 def _filled(data: Data, columns: Mapping[str, str]) -> Data:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasklm.errors import DataError
-from tasklm.models.all_tasks import answers_of_all
 from tasklm.recipe.data_sections import Data
 from tasklm.serve.all_tasks import AllTasks, Examples
 from tasklm.serve.bodies import Forms, forms_of
@@ -93,7 +92,7 @@ def examples_from(task: ServedTask | EveryTask, given: Input, where: str) -> Exa
 def answers_by_task(predictor: Predictor, given: Sequence[Examples]) -> list[dict[str, Answer]]:
     """The answers to each input, by the names of the tasks that its examples are of."""
     if members_of(predictor.task):
-        return answers_of_all(predictor.loaded, given, predictor.machine)
+        return predictor.answers_of_all(given)
     answers = predictor.answers([one[""] for one in given])
     return [{"": answer} for answer in answers]
 

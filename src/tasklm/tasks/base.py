@@ -7,6 +7,9 @@ baselines. The path of an example:
     file ─ read ─ Example ─ encode ─ Unit(s): tokens, the places that the head reads, targets there
                                         └ encoder ─ head ─ outputs, one row per place ─ loss
                                                               └ keep ─ answers ─ label_of ─ metric
+
+What computes with tensors (`heads/`, `consistency/`) is imported in the methods that need it: a
+linear model or an ONNX file answers without PyTorch, whose import alone takes seconds.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
-from tasklm.tasks.consistency.base import Consistency
 from tasklm.tasks.examples import Example, Finding, Splits
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tasks.consistency.base import Consistency
 
 NONE = -100  # target of a place without one: padding of batches
 
@@ -157,6 +163,11 @@ class Task(Protocol):
         """The equivalent of the task in other programs; None if tasklm's own code must search for
         answers.
         """
+        ...
+
+    @property
+    def wide_width(self) -> int:
+        """How many outputs a wide part has that can be added to those of the head; 0: none fits."""
         ...
 
     @classmethod

@@ -9,12 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
@@ -36,13 +33,14 @@ from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_options
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.metrics import option_metric
 from tasklm.tasks.readers.choice_files import MOST_OPTIONS, read_choices
 from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.texts import cut, joined
 from tasklm.tasks.saved import whole_in
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @TASKS.register("choice")
@@ -64,6 +62,7 @@ class Choice(LabelsAlone):
     labels_alone = "raw text has no question with options"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
+    wide_width = 1
 
     def __init__(self, together: int) -> None:
         self.together = int(together)
@@ -200,28 +199,25 @@ class Choice(LabelsAlone):
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A fresh head with one output: the score of an option."""
+        from tasklm.tasks.heads.layers import TokenHead
+
         return TokenHead(width, 1, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy over the options of each example, summed over examples."""
+        from tasklm.tasks.heads.losses import cross_entropy, option_scores
+
         right = targets.reshape(-1, self.together, 2)[:, 0, 0]
-        scores = self._of_options(outputs, targets)
-        return functional.cross_entropy(scores, right, ignore_index=NONE, reduction="sum")
+        return cross_entropy(option_scores(outputs, targets, self.together), right)
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy against the teachers' probabilities of the options, summed."""
-        right = targets.reshape(-1, self.together, 2)[:, 0, 0]
-        scores, wanted = (self._of_options(each, targets) for each in (outputs, taught))
-        return soft_cross_entropy(scores, wanted, right != NONE)
+        from tasklm.tasks.heads.losses import option_scores
+        from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 
-    def _of_options(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The scores (examples, options), very low where an example has fewer options."""
-        scores = outputs.float().reshape(-1, self.together)
-        options = targets.reshape(-1, self.together, 2)[:, 0, 1]
-        missing = torch.arange(self.together, device=scores.device) >= options.unsqueeze(-1)
-        # not minus infinity: a group of padding, which has no option at all, would give NaN
-        # gradients
-        return scores.masked_fill(missing, torch.finfo(scores.dtype).min)
+        right = targets.reshape(-1, self.together, 2)[:, 0, 0]
+        scores, wanted = (option_scores(one, targets, self.together) for one in (outputs, taught))
+        return soft_cross_entropy(scores, wanted, right != NONE)
 
     def lesson(self, outputs: Floats) -> Floats:
         """The logits themselves."""

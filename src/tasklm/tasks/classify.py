@@ -7,12 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
@@ -21,10 +18,7 @@ from tasklm.tasks.baselines.linear import choose_classes, majority
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_classes
-from tasklm.tasks.consistency.texts import TextConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
-from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.metrics import class_metric
@@ -32,6 +26,11 @@ from tasklm.tasks.readers.folders import is_dataset
 from tasklm.tasks.readers.text_files import read_folder
 from tasklm.tasks.readers.texts import encode_examples, label_name, read_text_examples
 from tasklm.tasks.saved import names_in
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tasks.consistency.texts import TextConsistency
 
 FEW = 5  # examples of a label
 
@@ -61,6 +60,10 @@ class Classify:
         return Elsewhere(
             "text-classification", ending, meaning, "single_label_classification", marks=self.marks
         )
+
+    @property
+    def wide_width(self) -> int:
+        return len(self.labels)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -141,15 +144,18 @@ class Classify:
         return self._number[example.label]
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
+        from tasklm.tasks.heads.layers import TokenHead
+
         return TokenHead(width, len(self.labels), dropout, normed, self.reads)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        wanted = targets[..., :: self.reads].flatten()
-        return functional.cross_entropy(
-            outputs.float().flatten(0, -2), wanted, reduction="sum", ignore_index=NONE
-        )
+        from tasklm.tasks.heads.losses import cross_entropy
+
+        return cross_entropy(outputs, targets[..., :: self.reads])
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        from tasklm.tasks.heads.soft_losses import soft_cross_entropy
+
         return soft_cross_entropy(outputs, taught, targets[..., :: self.reads] != NONE)
 
     def lesson(self, outputs: Floats) -> Floats:
@@ -159,6 +165,8 @@ class Classify:
         return int((targets != NONE).sum()) // self.reads
 
     def consistency(self) -> TextConsistency:
+        from tasklm.tasks.consistency.texts import TextConsistency
+
         return TextConsistency(len(self.labels), reads=self.reads)
 
     def keep(self, outputs: np.ndarray) -> np.ndarray:
@@ -175,7 +183,9 @@ class Classify:
     ) -> list[Answer]:
         if not predictions:
             return []
-        probabilities = torch.from_numpy(np.stack(predictions)).softmax(-1).numpy()
+        logits = np.stack(predictions)
+        odds = np.exp(logits - logits.max(-1, keepdims=True))
+        probabilities = odds / odds.sum(-1, keepdims=True)
         return [
             {
                 "label": self.labels[int(row.argmax())],

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.console.markdown import code
 from tasklm.errors import DataError
@@ -35,13 +33,15 @@ from tasklm.tasks.baselines.linear import Setting, Targets, Trainer
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
-from tasklm.tasks.consistency.texts import TextConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
-from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.heads.soft_losses import soft_binary_cross_entropy
 from tasklm.tasks.metrics import label_set_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
 from tasklm.tasks.saved import names_in, numbers_in
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tasks.consistency.texts import TextConsistency
 
 SET_NAMES = ("labels", "tags", "categories", "classes", "topics", *LABEL_NAMES)
 FEW = 5  # training examples of a label
@@ -81,6 +81,11 @@ class Multilabel:
             meaning,
             "multi_label_classification",
         )
+
+    @property
+    def wide_width(self) -> int:
+        """An output per label."""
+        return len(self.labels)
 
     @classmethod
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
@@ -200,21 +205,22 @@ class Multilabel:
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A fresh head with one output per label."""
+        from tasklm.tasks.heads.layers import TokenHead
+
         return TokenHead(width, len(self.labels), dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The negative log-likelihood of the label sets, the labels taken as independent, summed
         over examples.
         """
-        padding = targets == NONE
-        wanted = targets.masked_fill(padding, 0).float()
-        errors = functional.binary_cross_entropy_with_logits(
-            outputs.float(), wanted, reduction="none"
-        )
-        return errors.masked_fill(padding, 0.0).sum()
+        from tasklm.tasks.heads.losses import binary_cross_entropy
+
+        return binary_cross_entropy(outputs, targets)
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """Binary cross-entropy against the teachers' probabilities, summed over examples."""
+        from tasklm.tasks.heads.soft_losses import soft_binary_cross_entropy
+
         return soft_binary_cross_entropy(outputs, taught, targets[..., 0] != NONE)
 
     def lesson(self, outputs: Floats) -> Floats:
@@ -227,6 +233,8 @@ class Multilabel:
 
     def consistency(self) -> TextConsistency:
         """The labels of a text and of its halves."""
+        from tasklm.tasks.consistency.texts import TextConsistency
+
         return TextConsistency(len(self.labels), independent=True)
 
     def keep(self, outputs: Floats) -> Any:

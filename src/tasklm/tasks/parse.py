@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
@@ -27,10 +26,8 @@ from tasklm.tasks.base import (
     Unit,
 )
 from tasklm.tasks.baselines.usual_arcs import Arc, Neighbours, UsualArcs, most
-from tasklm.tasks.consistency.trees import TreeConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
-from tasklm.tasks.heads.biaffine import UNKNOWN, BiaffineHead, arc_loss
-from tasklm.tasks.heads.trees import best_tree, tree_faults
+from tasklm.tasks.heads.trees import UNKNOWN, best_tree, tree_faults
 from tasklm.tasks.metrics import tree_metric
 from tasklm.tasks.readers.conll import CONLLU_FILES, FORM, HEAD, Sentence, read_conllu
 from tasklm.tasks.readers.conll import RELATION as RELATION_FIELD
@@ -52,6 +49,11 @@ from tasklm.tasks.readers.word_rows import (
 from tasklm.tasks.saved import names_in, text_in, truth_in
 from tasklm.tasks.text_lessons import SentenceUnit, TaughtTrees
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tasks.consistency.trees import TreeConsistency
+
 DIGITS = 9  # of the number of a word, at most
 
 
@@ -70,6 +72,7 @@ class Parse(TaughtTrees):
     reads_vectors = False
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
+    wide_width = 0
     together = 1
 
     def __init__(
@@ -190,10 +193,14 @@ class Parse(TaughtTrees):
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A biaffine head: outputs (rows, places, places, 1 + relations)."""
+        from tasklm.tasks.heads.biaffine import BiaffineHead
+
         return BiaffineHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy of heads and of relations, summed over words."""
+        from tasklm.tasks.heads.biaffine import arc_loss
+
         return arc_loss(outputs, targets)
 
     def count(self, targets: Tensor) -> int:
@@ -202,6 +209,8 @@ class Parse(TaughtTrees):
 
     def consistency(self) -> TreeConsistency:
         """Heads and relations, seen from both sides of dependent and head."""
+        from tasklm.tasks.consistency.trees import TreeConsistency
+
         return TreeConsistency(len(self.labels))
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:

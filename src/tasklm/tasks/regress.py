@@ -7,10 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from torch import Tensor, nn
 
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
@@ -32,11 +31,12 @@ from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_score
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.heads.soft_losses import soft_squared_error
 from tasklm.tasks.metrics import number_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, read_text_examples
 from tasklm.tasks.saved import number_in
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 SCORE_NAMES = (
     "score",
@@ -63,6 +63,7 @@ class Regress(LabelsAlone):
     labels_alone = "a score is one number, without a distribution to agree with"
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True
+    wide_width = 1
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = float(low), float(high)
@@ -168,6 +169,8 @@ class Regress(LabelsAlone):
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A fresh head with one output."""
+        from tasklm.tasks.heads.layers import TokenHead
+
         return TokenHead(width, 1, dropout, normed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -178,6 +181,8 @@ class Regress(LabelsAlone):
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The squared errors against the teachers' scaled scores, summed over examples."""
+        from tasklm.tasks.heads.soft_losses import soft_squared_error
+
         return soft_squared_error(outputs.squeeze(-1), taught.squeeze(-1), targets != NONE)
 
     def lesson(self, outputs: Floats) -> Floats:

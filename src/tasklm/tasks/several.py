@@ -13,11 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
@@ -25,15 +23,16 @@ from tasklm.tasks.base import TASKS, Answer, Floats, Label, Metric, Task, Tokeni
 from tasklm.tasks.baselines.joint import fit_parts, joint_baselines
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
-from tasklm.tasks.consistency.base import Consistency
-from tasklm.tasks.consistency.together import JointConsistency
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads.layers import OutHead, TokenHead
-from tasklm.tasks.heads.turns import TurnsHead
 from tasklm.tasks.mean_metric import MeanMetric
 from tasklm.tasks.members import Member, numbered, parts_of, places_of
 from tasklm.tasks.saved import number_in, text_in
 from tasklm.tasks.turns import Turn, lesson_width
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tasks.consistency.base import Consistency
 
 KIND = "several"
 SHARING = ("classify", "multilabel", "regress", "tag")  # kinds that can share a head
@@ -89,6 +88,11 @@ class Several:
         self.pairs = any(member.task.pairs for member in self.members)
         self.cased = any(member.task.cased for member in self.members)
         self._numbers = {member.name: number for number, member in enumerate(self.members)}
+
+    @property
+    def wide_width(self) -> int:
+        """Those of the head that tasks share."""
+        return self.outputs
 
     def member(self, name: str) -> Member:
         """The named task; raises RecipeError, which lists the names, for another."""
@@ -189,6 +193,9 @@ class Several:
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
         """A fresh head with the outputs of all tasks, or one for each turn."""
+        from tasklm.tasks.heads.layers import TokenHead
+        from tasklm.tasks.heads.turns import TurnsHead
+
         if self.turns:
             return TurnsHead(turn.task.head(width, dropout, normed) for turn in self.turns)
         return TokenHead(width, self.outputs, dropout, normed)
@@ -210,6 +217,8 @@ class Several:
 
         Where tasks take turns, losses, counts and what is kept are those of `turn_of` a batch.
         """
+        import torch
+
         assert not self.turns
         losses = []
         for number, member in enumerate(self.members):
@@ -220,6 +229,8 @@ class Several:
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The losses of all tasks against their teachers."""
+        import torch
+
         losses = []
         for number, member in enumerate(self.members):
             own, columns = member.targets(targets, number), member.columns
@@ -241,6 +252,8 @@ class Several:
 
     def consistency(self) -> Consistency:
         """That of all tasks that have one; tasks of words and of texts cannot share a text."""
+        from tasklm.tasks.consistency.together import JointConsistency
+
         if own := [turn.names[0] for turn in self.turns if not turn.mixed]:
             problem = f"{', '.join(own)}: a task with a head of its own cannot share a text"
             raise RecipeError(
@@ -334,9 +347,7 @@ def _outputs(task: Task) -> int:
     """
     if task.kind not in SHARING or not task.packs or bool(getattr(task, "marks", False)):
         return 0
-    head = task.head(1, 0.0)
-    assert isinstance(head, OutHead)
-    return head.wide_width
+    return task.wide_width
 
 
 def _turns(members: Sequence[Member]) -> tuple[Turn, ...]:

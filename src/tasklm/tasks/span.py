@@ -16,10 +16,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from torch import Tensor, nn
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
@@ -50,14 +49,17 @@ from tasklm.tasks.baselines.best_sentence import best_sentence, sentences, word_
 from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.examples import Example, Finding, Splits
-from tasklm.tasks.heads.answer_head import AnswerHead
 from tasklm.tasks.heads.answer_search import BEAM, Kept, best_answers, best_threshold
 from tasklm.tasks.heads.soft_answers import HIDDEN, end_scores
+from tasklm.tasks.heads.wide_answers import POINTS
 from tasklm.tasks.metrics import answer_metric
 from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.squad import Gold, first_place, read_questions
 from tasklm.tasks.saved import number_in, truth_in, whole_in
 from tasklm.tasks.text_lessons import TaughtSpans
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 LONGEST_QUESTION = 64  # tokens, as in BERT's program for SQuAD; half of a row where that is less
 FAULTY_SHARE = 0.1  # of training questions whose answer is not in the text: beyond it, an error
@@ -95,6 +97,7 @@ class Span(LabelsAlone, TaughtSpans):
     labels_alone = "raw text has no questions"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False
+    wide_width = POINTS  # of a word
 
     def __init__(
         self, stride: int, answer_tokens: int, unanswerable: bool, threshold: float = 0.0
@@ -197,6 +200,8 @@ class Span(LabelsAlone, TaughtSpans):
         """A fresh head; it gives for each place a start score, an end bias, and vectors of RANK
         numbers for start and end.
         """
+        from tasklm.tasks.heads.answer_head import AnswerHead
+
         return AnswerHead(width, dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

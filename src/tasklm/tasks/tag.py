@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
 
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import RecipeError
@@ -25,17 +23,7 @@ from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.usual_tags import UsualTags
 from tasklm.tasks.baselines.wide import labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_tags
-from tasklm.tasks.consistency.words import TagConsistency
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
-from tasklm.tasks.heads.crf import (
-    CrfHead,
-    best_tags,
-    log_marginals,
-    negative_log_likelihood,
-    soft_negative_log_likelihood,
-)
-from tasklm.tasks.heads.layers import TagHead, TokenHead
-from tasklm.tasks.heads.soft_losses import soft_cross_entropy
 from tasklm.tasks.heads.tag_schemes import (
     BIOES,
     PLAIN,
@@ -45,6 +33,7 @@ from tasklm.tasks.heads.tag_schemes import (
     learned,
     scheme_of,
 )
+from tasklm.tasks.heads.tag_sequences import best_tags, log_marginals
 from tasklm.tasks.metrics import tag_metric
 from tasklm.tasks.readers.conll import (
     COLUMN_FILES,
@@ -71,6 +60,11 @@ from tasklm.tasks.readers.word_rows import (
     words_of,
 )
 from tasklm.tasks.saved import names_in, text_in, truth_in
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasklm.tasks.consistency.words import TagConsistency
 
 FEW = 5  # words with a tag
 
@@ -101,6 +95,7 @@ class Tag:
         self.labels, self.scheme, self.crf, self.characters = list(labels), scheme, crf, characters
         self.recoded = recoded
         self.packs = not crf
+        self.wide_width = 0 if crf else len(self.labels)  # those of a CRF are of pairs of tags
         if crf:
             reason = "a CRF learns sequences of tags, not single ones (kind.crf)"
             self.unsmoothed = self.incomparable = reason
@@ -277,25 +272,29 @@ class Tag:
         """A linear head, `normed` one of two maps, with outputs (rows, places, tags); or a CRF's:
         (rows, places, tags, tags).
         """
+        from tasklm.tasks.heads import crf, layers
+
         if self.crf:
-            return CrfHead(width, len(self.labels), dropout)
+            return crf.CrfHead(width, len(self.labels), dropout)
         if normed:
-            return TokenHead(width, len(self.labels), dropout, normed)
-        return TagHead(width, len(self.labels), dropout)
+            return layers.TokenHead(width, len(self.labels), dropout, normed)
+        return layers.TagHead(width, len(self.labels), dropout)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy summed over words, or the negative log-likelihood of the sequences."""
+        from tasklm.tasks.heads import crf, losses
+
         if self.crf:
-            return negative_log_likelihood(outputs, targets)
-        return functional.cross_entropy(
-            outputs.float().flatten(0, 1), targets.flatten(), ignore_index=NONE, reduction="sum"
-        )
+            return crf.negative_log_likelihood(outputs, targets)
+        return losses.cross_entropy(outputs, targets)
 
     def taught_loss(self, outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy against the teachers' probabilities of the tags, summed over words."""
+        from tasklm.tasks.heads import crf, soft_losses
+
         if self.crf:
-            return soft_negative_log_likelihood(outputs, taught, targets)
-        return soft_cross_entropy(outputs, taught, targets != NONE)
+            return crf.soft_negative_log_likelihood(outputs, taught, targets)
+        return soft_losses.soft_cross_entropy(outputs, taught, targets != NONE)
 
     def lesson(self, outputs: Floats) -> Floats:
         """The logits of each word's tags; of a CRF the logarithms of their probabilities."""
@@ -307,6 +306,8 @@ class Tag:
 
     def consistency(self) -> TagConsistency:
         """Each word's tags, seen from five sides."""
+        from tasklm.tasks.consistency.words import TagConsistency
+
         return TagConsistency(len(self.labels), self.crf)
 
     def keep(self, outputs: Floats) -> NDArray[np.int64]:

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from torch import Tensor
 
 from tasklm.tasks.answer_windows import Window
 from tasklm.tasks.base import Floats, Label, Task, Unit
@@ -19,6 +18,9 @@ from tasklm.tasks.heads.soft_answers import LIKELIEST, WIDTH, soft_answer_loss
 from tasklm.tasks.heads.soft_trees import mean_arcs, soft_arc_loss, soft_arcs, width_of
 from tasklm.tasks.heads.trees import best_tree
 from tasklm.tasks.readers.word_rows import split_words
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NO_CLASSES = "answers are places in a text, not classes"
 NO_ANSWER = -1.0  # in place of a first word

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tasklm.errors import RunError
 from tasklm.tokens.packing import TILE, Plan, fill_rows, plan_rows, tile_starts
+from tasklm.tokens.rows import Rows, pad_rows
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -50,6 +51,15 @@ class TokenBatch:
     # rows next to one another that are answered as one, and stay in one micro-batch
     together: int = 1
     turn: int = 0  # which of the turns that several tasks take it is of
+
+    @classmethod
+    def of(cls, rows: Rows, most: int = 1, longest: int = 0) -> TokenBatch:
+        """Rows of arrays as a batch."""
+        values: dict[str, Any] = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in vars(rows).items()
+        }
+        return cls(**values, most=most, longest=longest)
 
     def flat_places(self) -> Tensor:
         """The places that the head reads in the flattened batch, (rows · places,)."""
@@ -144,19 +154,7 @@ def padded_rows(
     rows: Sequence[Sequence[int] | np.ndarray], pad: int, multiple: int = 1, length: int = 0
 ) -> TokenBatch:
     """Rows of tokens, each a piece, padded to `length`, or else to the longest, by a multiple."""
-    sizes = np.array([len(row) for row in rows])
-    longest = length or -(-int(sizes.max()) // multiple) * multiple
-    ids = np.full((len(rows), longest), pad, np.int64)
-    for number, row in enumerate(rows):
-        ids[number, : len(row)] = row
-    inside = np.arange(longest) < sizes[:, None]
-    positions = np.where(inside, np.arange(longest), 0)
-    return TokenBatch(
-        torch.from_numpy(ids),
-        torch.from_numpy(inside.astype(np.int64)),
-        torch.from_numpy(positions),
-        most=1,
-    )
+    return TokenBatch.of(pad_rows(rows, pad, multiple, length))
 
 
 def packed_rows(

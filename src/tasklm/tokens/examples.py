@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tasklm.tasks.base import NONE, Task, Unit
@@ -16,9 +15,14 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.several import turns_of
 from tasklm.tasks.turns import share_taught
-from tasklm.tokens.batches import TokenBatch, padded_rows
 from tasklm.tokens.packing import first_fit
+from tasklm.tokens.rows import Rows, pad_rows
 from tasklm.tokens.tokenizer import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tasklm.tokens.batches import TokenBatch
 
 MOST = 24  # examples that share a packed row
 # of every example, at most, for which a packed row has room by the number of its examples
@@ -140,6 +144,10 @@ class EncodedExamples:
         return (firsts + np.arange(self.together)).flatten().tolist()
 
     def padded(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> TokenBatch:
+        """The `rows` of some groups as tensors."""
+        return _batch(self.rows(groups, shape))
+
+    def rows(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> Rows:
         """The units of some groups, one a row, padded to the longest of them, by a multiple of 8.
 
         Or all batches have one shape: groups, tokens, places. Rows of padding then fill up the last
@@ -150,17 +158,18 @@ class EncodedExamples:
 
     def padded_texts(self, groups: np.ndarray, unit: int) -> TokenBatch:
         """One unit of each group, padded, for a language model: the others are near copies."""
-        return self._pad([self.units[int(group) * self.together + unit] for group in groups], None)
+        units = [self.units[int(group) * self.together + unit] for group in groups]
+        return _batch(self._pad(units, None))
 
-    def _pad(self, units: list[Unit], shape: tuple[int, int, int] | None) -> TokenBatch:
+    def _pad(self, units: list[Unit], shape: tuple[int, int, int] | None) -> Rows:
         pad = self.vocabulary.pad
         if shape is None:
-            batch = padded_rows([unit.tokens for unit in units], pad, 8)
+            padded = pad_rows([unit.tokens for unit in units], pad, 8)
             places = max(len(unit.places) for unit in units)
         else:
             groups, length, places = shape
             units += [Unit([], [], None)] * (groups * self.together - len(units))
-            batch = padded_rows([unit.tokens for unit in units], pad, length=length)
+            padded = pad_rows([unit.tokens for unit in units], pad, length=length)
         read, lasts = np.zeros((len(units), places), np.int64), self._no_lasts((len(units), places))
         wanted = self._no_targets((len(units), places))
         for row, unit in enumerate(units):
@@ -175,21 +184,24 @@ class EncodedExamples:
                 numbers.put(rooms[numbers.name], unit, row, 0, 0)
         segments = None
         if self.pairs:
-            columns = np.arange(batch.ids.shape[1])
+            columns = np.arange(padded.ids.shape[1])
             seconds = np.array([unit.second or len(columns) for unit in units])
-            in_second = (columns >= seconds[:, None]) & (batch.pieces.numpy() > 0)
-            segments = torch.from_numpy(in_second.astype(np.int64))
+            in_second = (columns >= seconds[:, None]) & (padded.pieces > 0)
+            segments = in_second.astype(np.int64)
         return replace(
-            batch,
-            targets=_tensor(wanted),
+            padded,
+            targets=wanted,
             segments=segments,
-            places=torch.from_numpy(read),
-            lasts=_tensor(lasts),
-            **_tensors(rooms),
+            places=read,
+            lasts=lasts,
+            wide=rooms.get("wide"),
+            taught=rooms.get("taught"),
         )
 
-    def targets(self) -> torch.Tensor:
+    def targets(self) -> Tensor:
         """The targets at the places of all units, one after the other, in one row."""
+        import torch
+
         wanted = self._no_targets((1, sum(len(unit.places) for unit in self.units)))
         assert wanted is not None
         start = 0
@@ -261,27 +273,31 @@ class EncodedExamples:
             if lasts is not None and unit.lasts is not None:
                 lasts[row, there] = start + np.asarray(unit.lasts)
             filled[row], places_in[row] = here.stop, there.stop
-        return TokenBatch(
-            ids=torch.from_numpy(ids),
-            pieces=torch.from_numpy(pieces),
-            positions=torch.from_numpy(positions),
-            targets=_tensor(wanted),
-            segments=_tensor(segments),
-            places=torch.from_numpy(read),
-            lasts=_tensor(lasts),
-            longest=self.length,
-            most=most,
-            **_tensors(rooms),
+        packed = Rows(
+            ids,
+            pieces,
+            positions,
+            targets=wanted,
+            segments=segments,
+            places=read,
+            lasts=lasts,
+            wide=rooms.get("wide"),
+            taught=rooms.get("taught"),
         )
+        return _batch(packed, most, self.length)
 
     def in_order(self, rows: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
-        """Yields every group once, padded, sorted by length, with the numbers of the groups.
+        """Yields every group once, padded, in `blocks`, with the numbers of the groups."""
+        for groups in self.blocks(rows):
+            yield groups, self.padded(groups)
 
-        A batch has about so many rows, and a group at least.
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """Yields the numbers of all groups, sorted by length, for batches of about so many rows;
+        each has a group at least.
         """
         order, batch = np.argsort(self.lengths, kind="stable"), max(1, rows // self.together)
         for start in range(0, len(order), batch):
-            yield order[start : start + batch], self.padded(order[start : start + batch])
+            yield order[start : start + batch]
 
 
 class EncodedTurns(EncodedExamples):
@@ -318,23 +334,20 @@ class EncodedTurns(EncodedExamples):
         before = int(self._units_before[turn])
         return [before + number for number in self.parts[turn].numbers_of(own)]
 
-    def padded(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> TokenBatch:
+    def rows(self, groups: np.ndarray, shape: tuple[int, int, int] | None = None) -> Rows:
         """The units of some groups of one turn, one a row."""
         turn, own = self.turn_and_own(groups)
-        return replace(self.parts[turn].padded(own, shape), turn=turn)
+        return replace(self.parts[turn].rows(own, shape), turn=turn)
 
-    def in_order(self, rows: int) -> Iterator[tuple[np.ndarray, TokenBatch]]:
-        """Yields every group once, padded, turn by turn."""
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """Yields the numbers of all groups, turn by turn."""
         for turn, part in enumerate(self.parts):
-            for own, batch in part.in_order(rows):
-                yield own + self.firsts[turn], replace(batch, turn=turn)
+            for own in part.blocks(rows):
+                yield own + self.firsts[turn]
 
 
-def _tensors(arrays: dict[str, NDArray[np.float32]]) -> dict[str, Any]:
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+def _batch(rows: Rows, most: int = 1, longest: int = 0) -> TokenBatch:
+    """Rows as tensors, which networks alone need."""
+    from tasklm.tokens.batches import TokenBatch
 
-
-def _tensor(array: np.ndarray | None) -> torch.Tensor | None:
-    if array is None:
-        return None
-    return torch.from_numpy(array)
+    return TokenBatch.of(rows, most, longest)

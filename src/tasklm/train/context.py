@@ -10,7 +10,7 @@ import numpy as np
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.models.task_model import encoded_with
+from tasklm.models.answering import encoded_with
 from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example

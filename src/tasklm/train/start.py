@@ -32,7 +32,8 @@ from tasklm.encoders.shapes import padded_vocabulary
 from tasklm.errors import RecipeError, RunError
 from tasklm.models.damage import damage_is_clear
 from tasklm.models.language_model import Description, read_description, under
-from tasklm.models.task_model import SavedModel, new_encoder, read_saved_model
+from tasklm.models.saved_model import SavedModel, read_saved_model
+from tasklm.models.task_model import new_encoder
 from tasklm.objectives.base import OBJECTIVES
 from tasklm.recipe.model_sections import Train
 from tasklm.run_folder import is_stage1

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tasklm.device.machine import Machine
-from tasklm.models.task_model import ROWS
+from tasklm.models.answering import ROWS
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.train.loop import Loop, Settings

@@ -8,7 +8,6 @@ from torch.nn import functional
 
 from tasklm.tasks.heads.answer_search import OF_NETWORK, OUTPUTS, RANK
 from tasklm.tasks.heads.layers import TokenHead
-from tasklm.tasks.heads.wide_answers import POINTS
 
 BEGIN = slice(2, 2 + RANK)  # outputs: one of the two vectors whose product scores an end
 
@@ -18,11 +17,6 @@ class AnswerHead(TokenHead):
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__(width, OF_NETWORK, dropout)
-
-    @property
-    def wide_width(self) -> int:
-        """What a wide part has for each row of its own: points of words."""
-        return POINTS
 
     def silence(self) -> None:
         """Makes starts, biases and one of the two vectors of ends 0, and so all scores.

@@ -14,9 +14,6 @@ from tasklm.tasks.base import NONE
 
 ARC, RELATION = 500, 100  # widths of the paper's representations; never wider than the encoder
 SLOPE = 0.1  # of leaky ReLU below 0
-# target of a word whose head is beyond the row, or whose relation is not in train; the word itself
-# may be a head
-UNKNOWN = -1
 
 
 class BiaffineHead(nn.Module):

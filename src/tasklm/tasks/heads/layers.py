@@ -13,11 +13,6 @@ class OutHead(nn.Module):
 
     out: nn.Linear
 
-    @property
-    def wide_width(self) -> int:
-        """How many outputs a wide part has that can be added to those of this head."""
-        return self.out.out_features
-
     def silence(self) -> None:
         """Makes all outputs 0 until it is trained."""
         nn.init.zeros_(self.out.weight)

@@ -9,15 +9,17 @@ the window, and "no answer".
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tasklm.tasks.base import NONE, Floats
 from tasklm.tasks.heads.answer_search import AXES, OF_NETWORK, RANK
 from tasklm.tasks.heads.wide_answers import Bounds, places_of_words
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIKELIEST = 4  # starts whose ends are taught
 WIDTH = 1 + 2 * LIKELIEST
@@ -47,7 +49,7 @@ def soft_answer_loss(outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor
     holds = (targets[..., 0] == 1).any(-1)
     logs = outputs[..., 0].masked_fill(padding, HIDDEN).log_softmax(-1)
     losses = -(taught[..., 0] * logs).sum(-1)
-    at_cls = torch.zeros_like(taught[..., 0])
+    at_cls = taught.new_zeros(taught.shape[:-1])
     at_cls[..., 0] = 1.0
     axes = [(at_cls * taught[..., 0], at_cls)]
     axes += [(taught[..., one], taught[..., LIKELIEST + one]) for one in range(1, 1 + LIKELIEST)]

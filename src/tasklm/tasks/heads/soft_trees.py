@@ -7,13 +7,14 @@ kept, each as its place (0 is the root), its probability, and those of the relat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tasklm.tasks.base import Floats
-from tasklm.tasks.heads.biaffine import head_scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIKELIEST = 4  # heads of a word
 
@@ -70,14 +71,16 @@ def soft_arc_loss(outputs: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
     """The cross-entropy of heads, and of relations at each head that teachers name by its
     probability, summed over the words that labels would teach, in fp32.
     """
+    from tasklm.tasks.heads.biaffine import head_scores
+
     outputs = outputs.float()
     places, relations = outputs.shape[2], outputs.shape[3] - 1
     own = taught.float().view(*taught.shape[:-1], LIKELIEST, 2 + relations)
     heads, chances = own[..., 0].long(), own[..., 1]
     there = (heads < places) & (chances > 0) & (targets[..., :1] >= 0)
-    heads, chances = heads.clamp(max=places - 1), torch.where(there, chances, 0.0)
+    heads, chances = heads.clamp(max=places - 1), chances.masked_fill(~there, 0.0)
     head_logs = head_scores(outputs, targets[..., 0]).log_softmax(-1).gather(2, heads)
     at = heads.unsqueeze(-1).expand(-1, -1, -1, relations)
     relation_logs = outputs[..., 1:].gather(2, at).log_softmax(-1)
     logs = head_logs + (own[..., 2:] * relation_logs).sum(-1)
-    return -torch.where(there, chances * logs, 0.0).sum()
+    return -(chances * logs).masked_fill(~there, 0.0).sum()

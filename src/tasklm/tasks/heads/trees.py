@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from tasklm.corpus.kernels import compiled
 
+# target of a word whose head is beyond the row, or whose relation is not in train; the word itself
+# may be a head
+UNKNOWN = -1
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
