@@ -11,8 +11,8 @@ from tasklm.bill.record import Bill, LabelledPart, TextPart
 HEADER = ("source", "licence", "text", "used", "read", "times", "share")
 MOST_ROWS = 30  # that are shown; the rest is summed up
 LINEAR = (
-    "The model is the linear model of words, because no network was better on dev: what stage 1 "
-    "read is not in it."
+    "The model is the linear model of words, fitted on the training examples, because no network "
+    "was better on dev: what stage 1 read is not in it."
 )
 
 
