@@ -12,6 +12,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
     from tasklm.api.verbs import distill, forecast
+    from tasklm.pipeline.bill_check import verify_bill
     from tasklm.pipeline.file_check import check_files
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "check_files",
     "distill",
     "forecast",
+    "verify_bill",
 ]
 __version__ = "0.1.0"
 
@@ -34,6 +36,7 @@ _PLACES = {
     "check_files": "tasklm.pipeline.file_check",
     "distill": "tasklm.api.verbs",
     "forecast": "tasklm.api.verbs",
+    "verify_bill": "tasklm.pipeline.bill_check",
 }  # imported only on first use, so that `tasklm --help` is instant
 
 

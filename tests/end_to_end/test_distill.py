@@ -4,6 +4,7 @@ not fit is refused in words.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 from tasklm import TaskLM, distill
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Scores
@@ -83,6 +85,17 @@ def test_all_seeds_teach_a_smaller_model(teacher: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs[row], np.mean(logits, 0), atol=1e-5)
     curve = read_json(tmp_path / "small" / "stage2" / "seed-1" / "curve.json")
     assert all({"task", "teacher"} <= set(point) for point in curve)
+
+
+def test_the_bill_has_that_of_the_teacher(teacher: Path, tmp_path: Path) -> None:
+    student(teacher, tmp_path / "small")
+    bill = read_bill(tmp_path / "small")
+    ((title, earlier),) = bill.earlier()
+    assert title == "first" and earlier == read_bill(teacher)
+    (one,) = bill.teachers
+    weights = (teacher / "ensemble" / "model-1.safetensors").read_bytes()
+    assert one["files"]["model-1.safetensors"] == hashlib.sha256(weights).hexdigest()
+    assert one["sha256"] == earlier.model["ensemble"]["sha256"]
 
 
 def _lines(run: Path) -> list[str]:

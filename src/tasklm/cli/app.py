@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from tasklm.cli.bill import bill
 from tasklm.cli.check import audit, scrub
 from tasklm.cli.distill import distill
 from tasklm.cli.explain import check_labels, explain
@@ -24,6 +25,7 @@ from tasklm.cli.options import (
     Flops,
     Json,
     LabelColumn,
+    Licence,
     Master,
     Memory,
     Minutes,
@@ -35,6 +37,7 @@ from tasklm.cli.options import (
     TextColumn,
     Train,
     Verbose,
+    Without,
     data_options,
     files_and_options,
     overrides_of,
@@ -76,6 +79,8 @@ def fit(
     recipe: RecipeFile = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    without: Without = None,
+    licence: Licence = None,
     watching: Watch = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -99,6 +104,8 @@ def fit(
         budget__minutes=minutes,
         budget__flops=flops,
         evaluate__compare=compare,
+        data__without=without,
+        data__licences=licence,
     )
     run_flow(load_recipe(recipe, overrides), out, as_json, new_tracker(verbose), watching=watching)
 
@@ -110,6 +117,8 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Run folder; by default runs/ and the recipe's name.")
     ] = None,
+    without: Without = None,
+    licence: Licence = None,
     watching: Watch = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -121,7 +130,8 @@ def run(
     Example: tasklm run recipe.toml --out runs/first
     """
     out = out or Path("runs") / recipe.stem
-    changed = load_recipe(recipe, overrides_of(context.args))
+    named = {"data__without": without, "data__licences": licence}
+    changed = load_recipe(recipe, overrides_of(context.args, **named))
     run_flow(changed, out, as_json, new_tracker(verbose), watching=watching)
 
 
@@ -328,6 +338,7 @@ def report(
 app.command()(predict)
 app.command()(search)
 app.command()(explain)
+app.command()(bill)
 app.command()(export)
 app.command()(score)
 app.command()(rerank)
