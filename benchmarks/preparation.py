@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.corpus_text import local_text
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import kept_store
 from tasklm.errors import TaskLMError
@@ -108,7 +109,7 @@ def prepare(recipe: Recipe, folder: Path, clock: Clock) -> None:
         for name, part in splits.named().items()
     }
     with clock.step("read the corpus") as found:
-        store, _, _ = kept_store(data.corpus, data.corpus_column, data.passage_words, cache, SILENT)
+        store, _, _ = kept_store(local_text(data), cache, SILENT)
         found |= {"passages": len(store), "digest": file_digest(store.folder / "text.bin")[:16]}
     with clock.step("look for dev and test text") as found:
         held_out = {name: texts[name] for name in ("dev", "test") if name in texts}

@@ -48,7 +48,7 @@ VERBS = [
     "report",
     "predict",
 ]
-VERBS += ["search", "explain", "export", "score", "rerank", "serve", "watch", "demo"]
+VERBS += ["search", "explain", "bill", "export", "score", "rerank", "serve", "watch", "demo"]
 
 
 class Seconds(NamedTuple):

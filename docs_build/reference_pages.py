@@ -18,12 +18,14 @@ from typer.main import get_command
 from tasklm import errors
 from tasklm.api.estimator import Labels, TaskLM, Texts
 from tasklm.api.verbs import compare, forecast
+from tasklm.bill.record import Bill, LabelledData, LabelledPart, TextFile, TextPart
 from tasklm.cli.app import app
 from tasklm.comparing.results import Against, Comparison, Cost, Latency, Result
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.forecasting.forecast import Expected, Forecast, Trained
 from tasklm.influence.pushes import Push, Pushes
-from tasklm.notebook import Report, ShownExplanation
+from tasklm.notebook import Report, ShownBill, ShownExplanation
+from tasklm.pipeline.bill_check import Problem, Verification, verify_bill
 from tasklm.pipeline.file_check import Damage, Scrub, check_files
 from tasklm.recipe.schema import section_types
 from tasklm.serve.inputs import Input
@@ -167,6 +169,11 @@ def api_page() -> str:
         _doc(check_files),
     ]
     parts += [
+        "## verify_bill",
+        f"```text\nverify_bill{_signature(verify_bill)}\n```",
+        _doc(verify_bill),
+    ]
+    parts += [
         "## What methods take",
         _table(
             ("name", "type"),
@@ -184,6 +191,14 @@ def api_page() -> str:
         Report,
         Scrub,
         Damage,
+        ShownBill,
+        Bill,
+        TextFile,
+        TextPart,
+        LabelledData,
+        LabelledPart,
+        Verification,
+        Problem,
         Forecast,
         Trained,
         Expected,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasklm import DamagedError, DataError, RecipeError, RunError, TaskLM, TaskLMError, TrainingError, check_files, forecast
+from tasklm import DamagedError, DataError, RecipeError, RunError, TaskLM, TaskLMError, TrainingError, check_files, forecast, verify_bill
 
 model = TaskLM([Path("texts"), "more/*.txt"], minutes=1.5, recipe=Path("r.toml"), settings={"select.k": 5}, out="runs/x", verbose=True)
 reveal_type(model.fit(Path("train.csv"), dev="dev.csv", test=Path("test.csv")))
@@ -44,6 +44,9 @@ reveal_type(TaskLM.load(Path("folder")))
 reveal_type(model.scores_)
 reveal_type(model.classes_)
 reveal_type(model.get_params())
+reveal_type(model.bill())
+reveal_type(model.bill().bill.corpus[0].sha256)
+reveal_type(verify_bill("runs/x").problems[0].path)
 reveal_type(check_files("runs/x").damaged[0].remedy)
 reveal_type(forecast(Path("train.csv"), corpus=["texts"], dev="dev.csv", seconds=30).trained[0].labels.low)
 errors: list[type[TaskLMError]] = [DamagedError, DataError, RecipeError, RunError, TrainingError]
@@ -61,6 +64,9 @@ REVEALED = [
     r"tasklm\.evaluate\.scores\.Scores \| None",
     r"numpy\.ndarray\[.*\]",
     r"dict\[str, Any\]",
+    r"tasklm\.notebook\.ShownBill",
+    r"str",
+    r"str",
     r"str",
     r"float",
 ]
@@ -80,10 +86,12 @@ READ = (
     "tasklm.api.estimator",
     "tasklm.api.verbs",
     "tasklm.notebook",
+    "tasklm.bill.record",
     "tasklm.errors",
     "tasklm.evaluate.scores",
     "tasklm.forecasting.forecast",
     "tasklm.influence.pushes",
+    "tasklm.pipeline.bill_check",
     "tasklm.pipeline.file_check",
     "tasklm.serve.inputs",
     "tasklm.tasks.base",

@@ -20,6 +20,7 @@ ORDER = [
     {"storage", "registry", "console"},
     {"recipe", "tracking"},
     {"artifacts", "run_folder"},
+    {"bill"},
     {"corpus"},
     {"tasks"},
     {"select"},

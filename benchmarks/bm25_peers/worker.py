@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bm25_peers.engines import Bm25s, Engine, Ours, Probe, Tantivy, build_ours, search_ours
 from bm25_peers.text import DataSet, open_data
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.sources import find_files, read_documents
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.recipe.data_sections import Data, Select
@@ -124,7 +125,9 @@ def whole_store(spec: dict[str, Any], scratch: Path) -> dict[str, Any]:
     """What making the store of a whole corpus took, and its counts."""
     folder, settings, clock = Path(spec["store"]), Data(), Clock()
     folder.mkdir(parents=True, exist_ok=True)
-    build_store(folder, find_files([spec["corpus"]]), "", settings.passage_words, SILENT)
+    files = find_files([spec["corpus"]])
+    text = CorpusText(tuple(files), passage_words=settings.passage_words)
+    build_store(folder, text, SILENT)
     return {**clock.read(), **PassageStore.open(folder).counts}
 
 

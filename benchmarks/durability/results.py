@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any
 
 # of one process, or with times in them
-LOGS = ("events.jsonl", "log.txt", "progress.json", "clock.json", "report.html", ".lock")
+LOGS = (
+    "events.jsonl",
+    "log.txt",
+    "progress.json",
+    "clock.json",
+    "network.json",
+    "report.html",
+    ".lock",
+)
 # keys of JSON files that differ with the time that something took
 TIMES = ("seconds", "crc32", "files", "time")
+PROCESSES = ("network",)  # keys of a bill that differ with the processes that worked on a run
 
 
 def results_of(place: Path) -> dict[str, Any]:
@@ -30,7 +39,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _content(path: Path) -> Any:
     content = path.read_bytes()
-    if path.name in ("artefact.json", "summary.json", "scores.json"):
+    if path.name in ("artefact.json", "summary.json", "scores.json", "bill.json"):
         try:
             return _without_times(json.loads(content))
         except ValueError:
@@ -40,7 +49,8 @@ def _content(path: Path) -> Any:
 
 def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_times(one) for name, one in value.items() if name not in TIMES}
+        own = {name: one for name, one in value.items() if name not in (*TIMES, *PROCESSES)}
+        return {name: _without_times(one) for name, one in own.items()}
     if isinstance(value, list):
         return [_without_times(one) for one in value]
     return value

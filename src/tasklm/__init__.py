@@ -12,6 +12,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
     from tasklm.api.verbs import compare, distill, forecast
+    from tasklm.pipeline.bill_check import verify_bill
     from tasklm.pipeline.file_check import check_files
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "compare",
     "distill",
     "forecast",
+    "verify_bill",
 ]
 __version__ = "0.1.0"
 
@@ -36,6 +38,7 @@ _PLACES = {
     "compare": "tasklm.api.verbs",
     "distill": "tasklm.api.verbs",
     "forecast": "tasklm.api.verbs",
+    "verify_bill": "tasklm.pipeline.bill_check",
 }  # imported only on first use, so that `tasklm --help` is instant
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.analysis.word_counts import spans
+from tasklm.bill.lines import HEADER, rows_of, sentences
+from tasklm.bill.record import Bill
 from tasklm.evaluate.scores import (
     Scores,
     flops_text,
@@ -114,6 +116,25 @@ class ShownExplanation(Explanation):
         if self.probability is None:
             return self.label
         return f"{self.label} (probability {self.probability:.2f})"
+
+
+@dataclass(frozen=True)
+class ShownBill:
+    """The bill of text of a model, which a notebook shows as a table, and `print` as lines."""
+
+    bill: Bill
+
+    def __str__(self) -> str:
+        lines = ["  ".join(cell for cell in row.cells() if cell) for row in rows_of(self.bill)]
+        return "\n".join([*lines, *sentences(self.bill)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as in bill.json."""
+        return self.bill.to_dict()
+
+    def _repr_html_(self) -> str:
+        rows = [row.cells() for row in rows_of(self.bill)]
+        return el("div", _table(HEADER, rows), *(el("p", one) for one in sentences(self.bill)))
 
 
 def settings_html(name: str, settings: Mapping[str, Any]) -> str:

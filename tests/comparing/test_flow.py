@@ -159,6 +159,7 @@ def test_leaks_are_refused_before_anything_is_trained(
         ({"several.tasks": ["a=b"]}, "compare takes one task"),
         ({"evaluate.compare": ["random"]}, "ablations are for tasklm fit"),
         ({"budget.flops": 1e12}, "contestants are given minutes"),
+        ({"select.engine": "spark"}, "contestants read the corpus on this machine"),
     ],
 )
 def test_what_does_not_go_with_a_comparison_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tasklm.contestants import hashed, static
 from tasklm.contestants.base import CONTESTANTS
 from tasklm.contestants.parts.raw_text import clean_passages
 from tasklm.errors import RunError
-from tests.conftest import sentences
+from tests.conftest import sentences, write_jsonl
 from tests.contestants.jobs import KINDS, job_of, test_score
 
 SEARCHED = {"span", "parse"}  # answers that no linear layer gives
@@ -83,6 +84,21 @@ def test_static_vectors_leave_out_text_of_dev_and_test(tmp_path: Path) -> None:
     assert sorted(passages) == sorted([*clean, *clean[:2]])
     leaked = job_of("classify", tmp_path / "leaked", corpus=clean, held_out={"test": [clean[3]]})
     assert clean[3] not in [text for batch in clean_passages(leaked) for text in batch]
+
+
+def test_static_vectors_leave_out_what_the_recipe_does(tmp_path: Path) -> None:
+    job = job_of("classify", tmp_path, corpus=["kept one", "kept two"])
+    corpus = write_jsonl(
+        tmp_path / "corpus.jsonl",
+        [
+            {"text": "free to use", "licence": "CC0-1.0"},
+            {"text": "not to be sold", "licence": "CC-BY-NC-4.0"},
+        ],
+    )
+    other = write_jsonl(tmp_path / "other.jsonl", [{"text": "another file"}])
+    data = {"corpus": [str(corpus), str(other)], "without": ["licence:CC-BY-NC*", "other.jsonl"]}
+    without = dataclasses.replace(job, recipe=job.recipe.changed(data=data))
+    assert [text for batch in clean_passages(without) for text in batch] == ["free to use"]
 
 
 @pytest.mark.usefixtures("quick")

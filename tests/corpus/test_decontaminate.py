@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import MOST_EXAMPLES, HeldOutRuns, contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.corpus.words import words
@@ -19,7 +20,7 @@ def make(tmp_path: Path, texts: list[str]) -> PassageStore:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     folder = tmp_path / "store"
     folder.mkdir()
-    build_store(folder, [path], "", 256, SILENT)
+    build_store(folder, CorpusText((path,)), SILENT)
     return PassageStore.open(folder)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tasklm.artifacts import Artefacts
 from tasklm.corpus import store as store_module
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.sources import find_files
@@ -33,11 +35,15 @@ def corpus(folder: Path, texts: list[str | None], name: str = "a.jsonl") -> list
     return find_files([str(folder)])
 
 
+def text_of(files: Sequence[Path], words: int = 256) -> CorpusText:
+    return CorpusText(tuple(files), passage_words=words)
+
+
 def build(tmp_path: Path, texts: list[str | None], words: int = 256) -> PassageStore:
     target = tmp_path / "store"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    build_store(target, corpus(tmp_path / "corpus", texts), "", words, SILENT)
+    build_store(target, text_of(corpus(tmp_path / "corpus", texts), words), SILENT)
     return PassageStore.open(target)
 
 
@@ -119,9 +125,10 @@ def test_key_set_agrees_with_a_python_set() -> None:
 
 def test_it_is_an_artefact_with_a_key_and_starts_over_half_written_files(tmp_path: Path) -> None:
     files = corpus(tmp_path / "corpus", ["some text", "more text"])
-    key = corpus_key(files, "", 256)
-    assert key == corpus_key(files, "", 256)
-    assert len({key, corpus_key(files, "text", 256), corpus_key(files, "", 128)}) == 3
+    key = corpus_key(text_of(files))
+    assert key == corpus_key(text_of(files))
+    others = [CorpusText(tuple(files), "text"), text_of(files, 128)]
+    assert len({key, *map(corpus_key, others)}) == 3
     artefacts = Artefacts(tmp_path / "cache")
 
     def killed(folder: Path) -> None:
@@ -132,11 +139,11 @@ def test_it_is_an_artefact_with_a_key_and_starts_over_half_written_files(tmp_pat
     with pytest.raises(KeyboardInterrupt):
         artefacts.build("corpus", key, killed)
     folder = artefacts.build(
-        "corpus", key, lambda partial: build_store(partial, files, "", 256, SILENT)
+        "corpus", key, lambda partial: build_store(partial, text_of(files), SILENT)
     )
     assert PassageStore.open(folder).texts(0, 2) == ["some text", "more text"]
     corpus(tmp_path / "corpus", ["some text", "more texts"])
-    assert corpus_key(files, "", 256) != key
+    assert corpus_key(text_of(files)) != key
 
 
 def test_a_table_without_text_beside_the_corpus_is_left_out_and_named(tmp_path: Path) -> None:
@@ -144,16 +151,15 @@ def test_a_table_without_text_beside_the_corpus_is_left_out_and_named(tmp_path: 
     (tmp_path / "corpus" / "INDEX.tsv").write_text("name\tsize\na\t3\n", encoding="utf-8")
     events = Events()
     (tmp_path / "store").mkdir()
-    build_store(
-        tmp_path / "store", find_files([str(tmp_path / "corpus")]), "", 256, Tracker(sinks=[events])
-    )
+    files = find_files([str(tmp_path / "corpus")])
+    build_store(tmp_path / "store", text_of(files), Tracker(sinks=[events]))
     assert len(PassageStore.open(tmp_path / "store")) == 1
     assert any(name == "message" and "INDEX.tsv" in values["text"] for name, values in events.seen)
     assert any(name == "corpus" and values["passages"] == 1 for name, values in events.seen)
     with pytest.raises(
         DataError, match="no column looks like text; the columns are 'name', 'size'"
     ):
-        build_store(tmp_path / "store", [tmp_path / "corpus" / "INDEX.tsv"], "", 256, SILENT)
+        build_store(tmp_path / "store", text_of([tmp_path / "corpus" / "INDEX.tsv"]), SILENT)
 
 
 def test_a_corpus_without_text_is_an_error(tmp_path: Path) -> None:
@@ -162,7 +168,7 @@ def test_a_corpus_without_text_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"a\.jsonl: the corpus has no text\. Name other files, or the column"
     ):
-        build_store(tmp_path / "store", files, "", 256, SILENT)
+        build_store(tmp_path / "store", text_of(files), SILENT)
     with pytest.raises(RunError, match=r"store\.json is damaged \(it is missing"):
         PassageStore.open(tmp_path / "store")
 
@@ -226,9 +232,10 @@ def test_several_processes_write_the_same_files(
     files = corpus(tmp_path / "corpus", texts)
     for processes in (1, 2):
         (tmp_path / str(processes)).mkdir()
-        build_store(tmp_path / str(processes), files, "", 50, SILENT, processes)
+        build_store(tmp_path / str(processes), text_of(files, 50), SILENT, processes)
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
     assert names == [
+        "files.json",
         "ids.npy",
         "offsets.npy",
         "sources.json",

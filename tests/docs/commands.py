@@ -129,6 +129,12 @@ def _torchrun(words: Sequence[str]) -> None:
     tasklm(words[words.index("-m") + 2 :])
 
 
+def _unshare(words: Sequence[str]) -> None:
+    if "tasklm" not in words:
+        raise WrongCommand("unshare starts tasklm: unshare … tasklm …")
+    tasklm(words[words.index("tasklm") + 1 :])
+
+
 def _curl(words: Sequence[str]) -> None:
     addresses = [word for word in words if re.match(r"https?://|[\w.]+:\d+", word)]
     if not addresses or not all(
@@ -156,6 +162,7 @@ FORMS: dict[str, Callable[[Sequence[str]], None]] = {
     "make": _make,
     "pip": _pip,
     "curl": _curl,
+    "unshare": _unshare,
     "git": _any,
     "cd": _any,
     "hf": _any,

@@ -39,6 +39,13 @@ NOT_RUN: dict[tuple[str, ...], str] = {
     ): "takes an hour; tests/end_to_end/test_disks.py runs it small",
     (
         "python",
+        "benchmarks/text_bill.py",
+    ): "reads a corpus of its own; tests/benchmarks/test_text_bill.py runs it small",
+    (
+        "unshare",
+    ): "needs a system that allows it; tests/end_to_end/test_no_network.py trains in a namespace",
+    (
+        "python",
         "benchmarks/selections.py",
     ): "takes hours of training by design; tests/benchmarks/test_selections.py runs it small",
 }

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tests.end_to_end.conftest import options
 
@@ -72,6 +73,9 @@ def main(data: Path, out: Path) -> None:
     """Trains, predicts, explains, exports and serves."""
     run = out / "runs" / "first"
     fit(data, run)
+    tasklm("bill", str(run), "--verify")
+    seen = read_bill(run).network
+    assert seen["statement"] == "no network call was seen" and not seen["of_them_cut_off"], seen
     tasklm("predict", str(run / "model"), "a text")
     tasklm("explain", str(run), "a text")
     for form in ("hf", "onnx-int8"):

@@ -4,6 +4,7 @@ not fit is refused in words.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 from tasklm import TaskLM, distill
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Scores
@@ -85,6 +87,17 @@ def test_all_seeds_teach_a_smaller_model(teacher: Path, tmp_path: Path) -> None:
     assert all({"task", "teacher"} <= set(point) for point in curve)
 
 
+def test_the_bill_has_that_of_the_teacher(teacher: Path, tmp_path: Path) -> None:
+    student(teacher, tmp_path / "small")
+    bill = read_bill(tmp_path / "small")
+    ((title, earlier),) = bill.earlier()
+    assert title == "first" and earlier == read_bill(teacher)
+    (one,) = bill.teachers
+    weights = (teacher / "ensemble" / "model-1.safetensors").read_bytes()
+    assert one["files"]["model-1.safetensors"] == hashlib.sha256(weights).hexdigest()
+    assert one["sha256"] == earlier.model["ensemble"]["sha256"]
+
+
 def _lines(run: Path) -> list[str]:
     return Path(load(run / "recipe.toml").data.train).read_text(encoding="utf-8").splitlines()
 
@@ -128,7 +141,9 @@ def test_from_the_command_line_and_from_python(teacher: Path, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["rows"]
     assert [row["kind"] for row in rows] == ["teacher", "ours"]
+    shared = SILENT.sinks
     model = distill([teacher], tmp_path / "python", settings=SMALLER)
+    assert SILENT.sinks is shared, "what others use must not record their work in this run"
     assert isinstance(model, TaskLM)
     same = TaskLM.load(tmp_path / "cli" / "model")
     assert list(model.predict(["the cat"])) == list(same.predict(["the cat"]))

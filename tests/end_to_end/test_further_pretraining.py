@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasklm.bill.record import read_bill
 from tasklm.encoders.checkpoints.folder import read_checkpoint
 from tasklm.errors import RecipeError
 from tasklm.evaluate.scores import Scores
@@ -104,6 +105,8 @@ def test_plm_fine_tunes_what_the_checkpoint_holds(
         )["learning_rate"]
         == 2e-5
     )
+    start = read_bill(tmp_path / "run").start
+    assert start is not None and start["published"] and start["bill"] is None
     assert Predictor(tmp_path / "run" / "model").answers(["the cat hears music number 7 ."])[0][
         "label"
     ] in ("yes", "no")

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError
 from tasklm.influence.scores import Influence
@@ -71,6 +72,15 @@ def test_a_fifth_of_the_candidates_is_selected_and_trained_on(done: Path, files:
     report = (done / "report.html").read_text(encoding="utf-8")
     assert all(dev[number] in report for row in chosen[:10] for number in row["asked_by"][:3])  # type: ignore[index]
     assert pq.read_schema(done / "selected" / "selected.parquet").metadata[b"asking"] == b"dev"
+
+
+def test_the_bill_has_the_chosen_and_not_the_candidates(done: Path) -> None:
+    bill = read_bill(done)
+    (part,) = bill.corpus[0].parts
+    read = np.load(done / "stage1" / "text-read.npy")
+    assert (part.selected, part.tokens_read) == (20, read.sum()) and len(read) == 20
+    assert part.tokens == np.load(done / "tokens" / "offsets.npy")[-1]
+    assert {"candidates", "influence", "scoring-model"} < bill.artefacts.keys()
 
 
 def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candidate(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tasklm.bill.network import sessions_in
 from tests.end_to_end.network_calls import calls_in_trace, network_calls, ways
 from tests.serve.models import need_onnx
 
@@ -50,8 +51,7 @@ def new_user(folder: Path) -> dict[str, str]:
     return environment | {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
+REACHING_OUT = pytest.mark.parametrize(
     "program",
     [
         LOOK_UP,
@@ -61,6 +61,10 @@ def new_user(folder: Path) -> dict[str, str]:
     ],
     ids=["a look-up", "a datagram", "IPv4", "IPv6"],
 )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@REACHING_OUT
 def test_what_reaches_out_is_noticed(way: str, program: str) -> None:
     child = (
         f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {program!r}], check=True)"
@@ -72,6 +76,27 @@ def test_what_reaches_out_is_noticed(way: str, program: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_stays_on_this_machine_is_not_a_network_call(way: str) -> None:
     assert network_calls(way, [sys.executable, "-c", HERE], os.environ) == []
+
+
+def seen_by_the_bill(way: str, program: str, folder: Path) -> tuple[list[str], dict[str, int]]:
+    """The network calls of a program by the kernel, and as the bill of a run counts them."""
+    before = "import sys\nfrom pathlib import Path\nfrom tasklm.bill.network import Watched\n"
+    watched = f"watched = Watched.begin(Path({str(folder)!r}))\n{program}\nwatched.keep(ended=True)"
+    outside = network_calls(way, [sys.executable, "-c", before + watched], os.environ)
+    (session,) = sessions_in(folder)
+    return outside, session["calls"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@REACHING_OUT
+def test_the_bill_has_what_reaches_out(way: str, program: str, tmp_path: Path) -> None:
+    outside, counted = seen_by_the_bill(way, program, tmp_path)
+    assert outside and counted
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_bill_has_no_call_where_there_is_none(way: str, tmp_path: Path) -> None:
+    assert seen_by_the_bill(way, HERE, tmp_path) == ([], {})
 
 
 def test_lines_of_a_trace_are_told_apart() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tasklm.bill.record import read_bill
 from tasklm.models.weights import load_weights
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.toml import load
@@ -126,6 +127,9 @@ def test_two_processes_train_what_one_trains(files: Path, alone: Path, tmp_path:
         )
         == 1
     )
+    bills = [read_bill(place) for place in (alone, folder)]
+    assert bills[0].corpus == bills[1].corpus and bills[0].labelled == bills[1].labelled
+    assert [bill.network["training_processes"] for bill in bills] == [1, 2]
     ours, theirs = (json.loads((place / "scores.json").read_text()) for place in (alone, folder))
     assert [row["name"] for row in ours["rows"]] == [row["name"] for row in theirs["rows"]]
 

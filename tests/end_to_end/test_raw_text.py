@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tasklm.bill.record import read_bill
 from tasklm.errors import DataError, RecipeError
 from tasklm.evaluate.scores import Scores
 from tasklm.models.task_model import load_models
@@ -100,6 +101,8 @@ def test_kinds_learn_from_the_selected_text(
         assert "full view" in names and len(names) >= 3
     else:
         assert names == {student}
+    (part,) = read_bill(folder).corpus[0].parts
+    assert part.stage2_texts == len(texts) and part.stage2_tokens > 2 * len(texts)
     loaded = load_models(folder / "model", load_device())
     assert not any("student" in name for name in loaded.model.state_dict())
 
@@ -130,6 +133,12 @@ def test_hidden_labels_and_a_file_are_raw_text(data: Path, tmp_path: Path) -> No
     train = [row["text"] for row in KINDS["classify"].rows(40, 1)]
     assert "a text of the file" in texts and held_out not in texts
     assert len(set(texts)) == len(texts) and 20 < len(set(texts) & set(train)) <= 30
+    bill = read_bill(folder)
+    assert [(one["role"], one["texts"]) for one in bill.others] == [
+        ("text without labels", len(set(texts) - set(train)))
+    ]
+    hidden = sum(part.examples.get("without labels", 0) for part in bill.labelled[0].parts)
+    assert hidden == len(set(texts) & set(train))
     # another share is another data set, and another student another stage 2 alone
     before = (folder / "stage1" / "artefact.json").read_bytes()
     run(folder, {**values, "finetune.unlabelled": "vat"})

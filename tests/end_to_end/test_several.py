@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError
 from tasklm.evaluate.scores import Scores, from_dict
@@ -104,6 +105,24 @@ def test_every_row_has_a_score_for_each_task_and_their_mean(many: Path) -> None:
     assert [one.metric for one in scores.rows[0].tasks] == ["macro_f1", "spearman", "accuracy"]
     assert "Of the 3 tasks, " in scores.verdict and "a model of their own" in scores.verdict
     assert "Each task" in (many / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_bill_has_the_files_of_each_task(many: Path) -> None:
+    bill, times = read_bill(many), np.load(many / "stage1" / "examples-read.npy")
+    counts = {
+        (data.task, Path(data.path).stem): dict(part.examples)
+        for data in bill.labelled
+        for part in data.parts
+    }
+    assert counts == {
+        (name, split): {split: count * (number + 1) // 2}
+        for number, name in enumerate(TASKS)
+        for split, count, _ in SPLITS
+    }
+    assert sum(part.share for _, part in bill.parts()) == pytest.approx(1)
+    read = {data.task: data.parts[0].tokens_read for data in bill.labelled if "train" in data.path}
+    assert sum(read.values()) == bill.tokens_read and all(read.values())
+    assert times.sum() == 10 * 16 - 1  # ten batches of an epoch of 239, one of them with 15
 
 
 def test_the_model_of_each_task_sees_its_own_examples_alone(many: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasklm.bill.record import read_bill
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.schema import Recipe
@@ -80,6 +81,20 @@ def test_without_steps_it_is_plain_fine_tuning_for_the_ablations_too(
         ).read_bytes()
     tuned = load_weights(tmp_path / "run" / "stage2" / "seed-1" / "best.safetensors")
     assert not torch.equal(tuned["encoder.token.weight"], encoder_of(first)["encoder.token.weight"])
+
+
+def test_the_bill_names_the_start_with_its_own_bill(
+    files: Path, first: Path, tmp_path: Path
+) -> None:
+    recipe = load(None, further(files, first, train__steps="2"))
+    fit(recipe, tmp_path / "one", SILENT, until="evaluate")
+    start = read_bill(tmp_path / "one").start
+    assert start is not None and start["title"] == "run" and not start["published"]
+    assert start["bill"] is None  # its run was not finished
+    given = further(files, tmp_path / "one", train__steps="2")
+    fit(load(None, given), tmp_path / "two", SILENT, until="evaluate")
+    ((title, earlier),) = read_bill(tmp_path / "two").earlier()
+    assert title == "one" and earlier == read_bill(tmp_path / "one")
 
 
 def predictions(recipe: Recipe, folder: Path) -> np.ndarray:

@@ -5,13 +5,16 @@ they cannot have.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from tasklm.api.estimator import TaskLM
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import from_dict
 from tasklm.models.task_model import load_models
@@ -72,6 +75,18 @@ def test_every_task_is_scored_beside_its_own_model(run: Path) -> None:
     assert "Each task" in (run / "report.html").read_text(encoding="utf-8")
     summary = read_json(run / "compare" / "single" / "crf" / "stage1" / "summary.json")
     assert summary["steps"] == 8
+
+
+def test_the_bill_has_the_tokens_of_every_turn(run: Path) -> None:
+    bill = read_bill(run)
+    assert {data.task for data in bill.labelled} == set(NAMES)
+    shares = [part.share for _, part in bill.parts()]
+    assert sum(shares) == pytest.approx(1)
+    read = Counter[str]()
+    for data in bill.labelled:
+        read[data.task] += sum(part.tokens_read for part in data.parts)
+    assert sum(read.values()) == bill.totals["tokens_read_of_examples"]
+    assert bill.totals["tokens_read_of_text"] == np.load(run / "stage1" / "text-read.npy").sum()
 
 
 def test_the_run_names_the_tasks_with_a_linear_part(tmp_path: Path) -> None:

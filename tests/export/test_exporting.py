@@ -16,8 +16,8 @@ from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import Row, Scores, Spread, to_dict
 from tasklm.evaluate.verdict import with_verdict
-from tasklm.export.card import without_paths
 from tasklm.export.exporting import default_folder, export
+from tasklm.export.publishing import without_paths
 from tasklm.export.source import new_folder, open_source
 from tasklm.models.task_model import answers_of
 from tasklm.recipe.data_sections import Data

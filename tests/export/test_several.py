@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from tasklm.cli.app import app
 from tasklm.errors import RecipeError
-from tasklm.export.card import without_paths
 from tasklm.export.exporting import export, export_each
+from tasklm.export.publishing import without_paths
 from tasklm.export.source import open_source
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load

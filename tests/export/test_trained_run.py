@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tasklm.bill.record import read_bill
 from tasklm.cli.app import app
 from tasklm.evaluate.scores import Scores
 from tasklm.export.exporting import export
@@ -91,6 +92,10 @@ def test_the_card_has_the_scores_of_the_run_and_the_loss(
         f"{run[1].data['corpus']['passages']:,} passages from `corpus.jsonl`"
     )
     assert f"| {100 * ours.test.mean:.1f} [{100 * ours.test.low:.1f}," in card and passages in card
+    bill = read_bill(tmp_path / "out")
+    assert bill.totals == read_bill(run[0]).totals and bill.corpus[0].path == "corpus.jsonl"
+    assert "## What it has read" in card and "| corpus.jsonl | not stated | 60 passages |" in card
+    assert str(run[0].parent) not in (tmp_path / "out" / "bill.json").read_text(encoding="utf-8")
     assert said["dev"]["examples"] == 50 and said["dev"]["model"] == pytest.approx(ours.dev.mean)
     assert Predictor(tmp_path / "out").answers(["a dog likes music"])[0][
         "probabilities"

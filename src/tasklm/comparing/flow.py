@@ -28,11 +28,12 @@ from tasklm.console.durations import duration
 from tasklm.contestants.base import CONTESTANTS
 from tasklm.contestants.parts.finished import model_in
 from tasklm.contestants.parts.sentence_model import content_of
+from tasklm.corpus.corpus_text import local_text
 from tasklm.corpus.processes import usable_cores
-from tasklm.corpus.sources import find_files
 from tasklm.corpus.store import corpus_key
 from tasklm.errors import DamagedError, RecipeError, TaskLMError
 from tasklm.pipeline.context import TaskData, sections
+from tasklm.pipeline.inputs import Inputs
 from tasklm.pipeline.opening import check_names
 from tasklm.pipeline.reading import task_of
 from tasklm.pipeline.summaries import data_text
@@ -102,6 +103,8 @@ def _prepared(recipe: Recipe) -> Recipe:
         problems.append("evaluate.compare: ablations are for tasklm fit; leave the key out")
     if recipe.budget.flops is not None:
         problems.append("budget.flops: contestants are given minutes; use --minutes")
+    if recipe.select.engine == "spark":
+        problems.append("select.engine: contestants read the corpus on this machine; leave it out")
     if problems:
         raise RecipeError(problems)
     check_names(recipe)
@@ -112,7 +115,7 @@ def _prepared(recipe: Recipe) -> Recipe:
 def _compared(folder: Folder, entries: Sequence[Entry]) -> Comparison:
     recipe, tracker = folder.recipe, folder.tracker
     with tracker.progress("reading the examples"):
-        task = task_of(recipe)
+        task = task_of(recipe, Inputs())
     refuse(task.findings)
     tracker.say(data_text(recipe, task), "data")
     warnings = [one.brief or one.message for one in task.findings if one.level == "warning"]
@@ -205,7 +208,7 @@ def _corpus_key(recipe: Recipe) -> str:
     data = recipe.data
     if not data.corpus:
         return ""
-    return corpus_key(find_files(data.corpus), data.corpus_column, data.passage_words)
+    return corpus_key(local_text(data))
 
 
 def _source_key(entry: Entry) -> str:

@@ -28,6 +28,7 @@ from tasklm.storage.safe_reading import require_regular
 BATCH = 1024  # rows, at most
 # bytes of texts that a batch may unpack to, if all its texts have the maximum length
 IN_A_BATCH = 256 << 20
+_WATCHED = 1 << 20  # bytes that are shown to who watches the reading at once
 AT_ONCE = 64 << 20  # bytes that are turned into Python's values at once, and that a row may have
 
 # existing columns → wanted ones; raises DataError if one is missing
@@ -207,7 +208,18 @@ def _parquet_values(
             yield from values_of(batch.select(names), unpacked, number + 1, schema)
             number += batch.num_rows
         if watch is not None:
-            watch(size // about.num_row_groups)
+            _watch_share(file, watch, size, (group, about.num_row_groups))
+
+
+def _watch_share(file: Any, watch: Watch, size: int, share: tuple[int, int]) -> None:
+    """Shows the bytes of one of several equal shares of a file, whose values are read in another
+    order than they stand in."""
+    number, of = share
+    file.seek(size * number // of)
+    left = size * (number + 1) // of - size * number // of
+    while left and (block := file.read(min(left, _WATCHED))):
+        watch(memoryview(block))
+        left -= len(block)
 
 
 def _belongs(path: str, names: set[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.portions import FileRead, Portion
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class PassageSource(Protocol):
 
     folder: Path
     counts: dict[str, int]
+    files: list[FileRead]  # that it was read from, in order
+    portions: list[Portion]
+
+    def portions_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of passages among the portions."""
 
     def __len__(self) -> int: ...
 

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from tasklm.corpus.licences import RowLicences, as_licence, place_of
 from tasklm.corpus.streams import COMPRESSED, Watch, open_binary
 from tasklm.corpus.tables import TABLES, Row, kind_of, listed, missing_column, read_lines, read_rows
 from tasklm.errors import DataError
@@ -39,10 +40,11 @@ _PEEK = 100  # rows that are searched for the text column
 
 @dataclass(frozen=True)
 class Document:
-    """A text and where it is from."""
+    """A text, where it is from, and the licence that its row states."""
 
     text: str
     source: str
+    licence: str = ""
 
 
 class NoTextColumn(DataError):
@@ -52,7 +54,7 @@ class NoTextColumn(DataError):
 
 
 def find_files(paths: Sequence[str]) -> list[Path]:
-    """The files that paths, folders and globs name, sorted, each once."""
+    """The files that paths, folders and globs name, each once, sorted by their absolute paths."""
     files: dict[Path, Path] = {}
     for pattern in paths:
         try:
@@ -75,7 +77,7 @@ def find_files(paths: Sequence[str]) -> list[Path]:
         for path in matches:
             require_name(path)
             files.setdefault(path.resolve(), path)
-    return sorted(files.values(), key=str)
+    return sorted(files.values(), key=lambda path: str(place_of(path)))
 
 
 def require_name(path: Path) -> None:
@@ -117,10 +119,15 @@ def _readable(path: Path) -> bool:
 
 
 def read_documents(
-    path: Path, column: str = "", *, counts: Counter[str] | None = None, watch: Watch | None = None
+    path: Path,
+    column: str = "",
+    *,
+    counts: Counter[str] | None = None,
+    watch: Watch | None = None,
+    licences: RowLicences | None = None,
 ) -> Iterator[Document]:
-    """Yields the documents of a file; `counts` receives "documents" and "empty" rows, which are
-    skipped.
+    """Yields the documents of a file; `counts` receives "documents", "empty" rows, which are
+    skipped, and rows "left out" for their licences.
 
     A row of a table is a document. A plain text file is one, too, but is yielded in blocks of whole
     paragraphs, so that a file larger than memory can be read.
@@ -133,7 +140,7 @@ def read_documents(
         counts["documents"] += 1
         yield from (Document(block, path.name) for block in blocks)
     elif kind in TABLES:
-        yield from _table_documents(path, column, counts, watch)
+        yield from _table_documents(path, column, counts, watch, licences or RowLicences())
     else:
         raise DataError(
             "the format of the file cannot be told from its name",
@@ -170,7 +177,7 @@ def _blocks(path: Path, watch: Watch | None) -> Iterator[str]:
 
 
 def _table_documents(
-    path: Path, column: str, counts: Counter[str], watch: Watch | None
+    path: Path, column: str, counts: Counter[str], watch: Watch | None, licences: RowLicences
 ) -> Iterator[Document]:
     rows = list(islice(read_rows(path), _PEEK))
     names = list(dict.fromkeys(chain.from_iterable(row.values for row in rows)))
@@ -179,14 +186,21 @@ def _table_documents(
     columns = [text_column]
     if has_source:
         columns.append("source")
+    licence_column = licences.find(path, names, text_column)
+    if licence_column and licence_column not in columns:
+        columns.append(licence_column)
     for row in read_rows(path, columns, watch=watch):
+        licence = as_licence(row.values[licence_column]) if licence_column else ""
+        if licences.leaves_out(licence, path, row.line):
+            counts["left out"] += 1
+            continue
         counts["documents"] += 1
         text = as_text(row.values[text_column], text_column, path, row.line)
         if not text.strip():
             counts["empty"] += 1
             continue
         source = row.values["source"] if has_source else None
-        yield Document(text, str(source or path.name))
+        yield Document(text, str(source or path.name), licence)
 
 
 def as_text(value: Any, column: str, path: Path, line: int) -> str:

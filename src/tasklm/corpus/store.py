@@ -5,6 +5,8 @@ text.bin      the passages, UTF-8, one after another
 offsets.npy   int64, where each begins; one more for the end
 ids.npy       uint64, `text_key` of each: the same text has the same id in every corpus
 sources.npy   uint32, places in sources.json
+sources.json  [number of the file, where its rows say that they are from, licence] of each source
+files.json    the files with the hashes of their contents, and the passages of each by licence
 store.json    format and counts; written last
 """
 
@@ -25,9 +27,12 @@ from numpy.typing import NDArray
 
 from tasklm.artifacts import Artefacts
 from tasklm.console.progress import Bar
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.file_reading import FileReading
+from tasklm.corpus.portions import Ints, portion_places, read_files
 from tasklm.corpus.processes import in_order, processes_for
-from tasklm.corpus.sources import Document, NoTextColumn, find_files, fingerprint, read_documents
+from tasklm.corpus.sources import Document, NoTextColumn, fingerprint
 from tasklm.corpus.store_writer import StoreWriter, cut_documents
 from tasklm.errors import DataError, RunError
 from tasklm.storage.checksums import damage_is_clear, load_array
@@ -37,46 +42,39 @@ from tasklm.tracking import Tracker
 if TYPE_CHECKING:
     from tasklm.corpus.decontaminate import Contamination
 
-FORMAT = 1
+FORMAT = 2
 _BATCH = 1 << 19  # characters of documents cut and written at once
 _WORTH_A_PROCESS = 8 << 20  # bytes of files: smaller ones are read before a process has started
 
 
-def corpus_key(files: Sequence[Path], column: str, passage_words: int) -> str:
+def corpus_key(text: CorpusText) -> str:
     """The key of the store built from these files and settings."""
-    return digest(["corpus", FORMAT, fingerprint(files), column, passage_words])
+    return digest(["corpus", FORMAT, fingerprint(text.files), *text.settings])
 
 
 def kept_store(
-    paths: Sequence[str], column: str, passage_words: int, cache: Artefacts, tracker: Tracker
+    text: CorpusText, cache: Artefacts, tracker: Tracker
 ) -> tuple[PassageStore, str, str]:
     """The passages of a corpus, built in the cache unless they exist, with their key and their name
     in it.
     """
-    files = find_files(paths)
-    key = corpus_key(files, column, passage_words)
+    key = corpus_key(text)
     name = f"corpus-{key}"
-    folder = cache.build(
-        name, key, lambda part: build_store(part, files, column, passage_words, tracker)
-    )
+    folder = cache.build(name, key, lambda part: build_store(part, text, tracker))
     return PassageStore.open(folder), key, name
 
 
 def build_store(
-    folder: Path,
-    files: Sequence[Path],
-    column: str,
-    passage_words: int,
-    tracker: Tracker,
-    processes: int | None = None,
+    folder: Path, text: CorpusText, tracker: Tracker, processes: int | None = None
 ) -> None:
     """Writes the passages of the files to the folder, each text once; always starts from the
     beginning.
 
     Files are read here and documents are split by `processes`; by default as many as are worth
-    starting. Memory: 11-23 bytes per passage for the set of keys, and per process some megabytes of
-    text, or the longest document.
+    starting. Memory: 11-23 bytes per passage for the set of keys, 12 bytes per repeated passage,
+    and per process some megabytes of text, or the longest document.
     """
+    files: Sequence[Path] = text.files
     counts = Counter(
         {name: 0 for name in ("documents", "passages", "duplicates", "empty", "words", "bytes")}
     )
@@ -84,15 +82,15 @@ def build_store(
     size = sum(path.stat().st_size for path in files)
     waiting: deque[list[int]] = deque()  # the sources of documents in progress
 
-    def batches(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[str]]:
+    def batches(documents: Iterator[tuple[Document, int]]) -> Iterator[list[str]]:
         for batch in _batched(documents):
-            waiting.append([writer.source(document.source, path.name) for document, path in batch])
+            waiting.append([writer.source(document, file) for document, file in batch])
             yield [document.text for document, _ in batch]
 
     with StoreWriter(folder, counts) as writer, tracker.progress("reading the corpus", size) as bar:
-        texts = batches(_documents(files, column, counts, tracker, bar))
+        texts = batches(_documents(text, writer, tracker, bar))
         for cut in in_order(
-            partial(cut_documents, passage_words),
+            partial(cut_documents, text.passage_words),
             texts,
             processes or processes_for(size, _WORTH_A_PROCESS),
         ):
@@ -110,12 +108,12 @@ def build_store(
     write_json(folder / "store.json", {"format": FORMAT, "counts": dict(counts)})
 
 
-def _batched(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[tuple[Document, Path]]]:
+def _batched(documents: Iterator[tuple[Document, int]]) -> Iterator[list[tuple[Document, int]]]:
     """Yields the documents in lists of at least _BATCH characters, but for the last."""
-    batch: list[tuple[Document, Path]] = []
+    batch: list[tuple[Document, int]] = []
     held = 0
-    for document, path in documents:
-        batch.append((document, path))
+    for document, file in documents:
+        batch.append((document, file))
         held += len(document.text)
         if held >= _BATCH:
             yield batch
@@ -125,28 +123,30 @@ def _batched(documents: Iterator[tuple[Document, Path]]) -> Iterator[list[tuple[
 
 
 def _documents(
-    files: Sequence[Path], column: str, counts: Counter[str], tracker: Tracker, bar: Bar
-) -> Iterator[tuple[Document, Path]]:
-    started = time.monotonic()
+    text: CorpusText, writer: StoreWriter, tracker: Tracker, bar: Bar
+) -> Iterator[tuple[Document, int]]:
+    """Yields the documents with the numbers of their files, and tells the writer of the files."""
+    started, passages = time.monotonic(), writer.counts
 
     def advance(size: int) -> None:
         seconds = max(time.monotonic() - started, 1e-9)
-        bar.advance(size, f"{counts['passages']:,} passages, {counts['passages'] / seconds:,.0f}/s")
+        rate = passages["passages"] / seconds
+        bar.advance(size, f"{passages['passages']:,} passages, {rate:,.0f}/s")
 
     no_text: list[NoTextColumn] = []
-    for path in files:
+    for number, path in enumerate(text.files):
         try:
-            yield from (
-                (document, path)
-                for document in read_documents(path, column, counts=counts, watch=advance)
-            )
+            reading = FileReading(path, text, number, advance)
+            yield from ((document, number) for document in reading)
+            writer.counts.update(reading.counts)
         except NoTextColumn as error:
             no_text.append(error)
-            if len(no_text) == len(files):
+            if len(no_text) == len(text.files):
                 raise
             # a list or an index beside the corpus; if it were the whole corpus, nothing would be
             # left and an error raised
             tracker.say(f"skipped in the corpus: {error}")
+        writer.files.append(reading.about())
 
 
 class PassageStore:
@@ -160,7 +160,10 @@ class PassageStore:
             load_array(folder / name, dtype, mapped=True)
             for name, dtype in zip(names, ("<i8", "<u8", "<u4"), strict=True)
         )
-        self._sources: list[str] = read_json(folder / "sources.json")
+        self.files, self.portions = read_files(folder)
+        sources = read_json(folder / "sources.json")
+        self._sources = [(int(file), str(name), str(licence)) for file, name, licence in sources]
+        self._portion_of = portion_places(self._sources, self.portions)
         # read, not mapped: scanned pages of a map would count as this process's memory
         self._text = os.open(folder / "text.bin", os.O_RDONLY)
         weakref.finalize(self, os.close, self._text)
@@ -291,9 +294,17 @@ class PassageStore:
         """The passage's stable id, 16 hexadecimal digits: a hash of its text."""
         return f"{int(self._ids[i]):016x}"
 
+    def portions_of(self, numbers: Ints) -> Ints:
+        """The places of passages among the portions."""
+        try:
+            places: Ints = self._portion_of[self._origins[numbers]]
+            return places
+        except IndexError:
+            raise damaged(self.folder / "sources.npy", "it does not match sources.json") from None
+
     def source(self, i: int) -> str:
         """Where the passage is from."""
         try:
-            return self._sources[int(self._origins[i])]
+            return self._sources[int(self._origins[i])][1]
         except IndexError:
             raise damaged(self.folder / "sources.npy", "it does not match sources.json") from None

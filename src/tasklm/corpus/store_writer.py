@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -13,6 +14,15 @@ from numpy.typing import NDArray
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.passages import counted_passages
+from tasklm.corpus.portions import (
+    AT_ONCE,
+    FileRead,
+    Repeats,
+    counted,
+    portions_from,
+    write_files,
+)
+from tasklm.corpus.sources import Document
 from tasklm.errors import RunError
 from tasklm.storage.files import write_json
 
@@ -83,12 +93,20 @@ def cut_documents(passage_words: int, documents: Sequence[str]) -> CutDocuments:
 
 
 class StoreWriter:
-    """Writes passages, except repeated ones."""
+    """Writes passages, except repeated ones, and what they were read from."""
 
     def __init__(self, folder: Path, counts: Counter[str]) -> None:
         self._folder, self.counts = folder, counts
+        self.files: list[FileRead] = []  # those read to their ends
         self._seen = KeySet()
-        self._sources: dict[str, int] = {}
+        self._sources: dict[tuple[int, str, str], int] = {}
+        self._portions: dict[tuple[int, str], int] = {}
+        self._portion_of: list[int] = []  # of each source
+        self._file_of: list[int] = []  # of each source
+        self._passages: Counter[int] = Counter()  # that each portion owns
+        self._repeats_of: Counter[int] = Counter()
+        self._empty: Counter[int] = Counter()  # documents of each file without words
+        self._repeats = Repeats()
         self._text: BinaryIO = (folder / "text.bin").open("wb")
         self._offsets, self._ids, self._origins = (
             ArrayFile(folder / name, dtype)
@@ -96,11 +114,17 @@ class StoreWriter:
         )
         self._offsets.append(np.zeros(1, dtype=np.int64))
 
-    def source(self, name: str, file: str) -> int:
-        """The number of a source."""
-        if name not in self._sources and len(self._sources) >= MOST_SOURCES:
-            name = file
-        return self._sources.setdefault(name, len(self._sources))
+    def source(self, document: Document, file: int) -> int:
+        """The number of the source of a document, which is in the file with this number."""
+        source = file, document.source, document.licence
+        if source not in self._sources and len(self._sources) >= MOST_SOURCES:
+            source = file, "", document.licence
+        if source not in self._sources:
+            self._sources[source] = len(self._sources)
+            portion = file, document.licence
+            self._portion_of.append(self._portions.setdefault(portion, len(self._portions)))
+            self._file_of.append(file)
+        return self._sources[source]
 
     def add(self, cut: CutDocuments, sources: Sequence[int]) -> None:
         """Writes the passages of documents that have these sources."""
@@ -116,11 +140,21 @@ class StoreWriter:
         self._offsets.append(self.counts["bytes"] + np.cumsum(cut.lengths[fresh]))
         self._ids.append(cut.keys[fresh])
         self._origins.append(np.repeat(np.array(sources, np.uint32), cut.of_document)[fresh])
-        self.counts["bytes"] += len(text)
+        self._count(cut, fresh, sources)
+
+    def _count(self, cut: CutDocuments, fresh: NDArray[np.bool_], sources: Sequence[int]) -> None:
+        self.counts["bytes"] += int(cut.lengths[fresh].sum())
         self.counts["words"] += int(cut.words[fresh].sum())
         self.counts["passages"] += int(fresh.sum())
         self.counts["duplicates"] += int((~fresh).sum())
         self.counts["empty"] += int((cut.of_document == 0).sum())  # marks without words
+        files = np.array([self._file_of[source] for source in sources], np.uint32)
+        own = np.array([self._portion_of[source] for source in sources], np.int64)
+        portions = np.repeat(own, cut.of_document)
+        self._passages += counted(portions[fresh])
+        self._repeats_of += counted(portions[~fresh])
+        self._empty += counted(files[cut.of_document == 0])
+        self._repeats.add(cut.keys[~fresh], np.repeat(files, cut.of_document)[~fresh])
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -130,4 +164,31 @@ class StoreWriter:
         for column in (self._offsets, self._ids, self._origins):
             column.close(whole=error is None)
         if error is None:
-            write_json(self._folder / "sources.json", list(self._sources))
+            self._write_sources()
+
+    def _write_sources(self) -> None:
+        """Writes the sources and the files, with how many passages stand in several."""
+        named = list(self._portions)
+        places = np.array([file for file, _ in named], np.int64)
+        elsewhere = self._repeats.owners(self._kept_keys(), places)
+        files = [
+            replace(file, empty=file.empty + self._empty[number])
+            for number, file in enumerate(self.files)
+        ]
+        portions = portions_from(named, self._passages, self._repeats_of, elsewhere)
+        names = [
+            (file, name or self.files[file].name, licence) for file, name, licence in self._sources
+        ]
+        write_json(self._folder / "sources.json", names)
+        write_files(self._folder, files, portions)
+
+    def _kept_keys(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+        """Yields the keys of the passages written so far, with their portions."""
+        portion_of = np.array(self._portion_of, np.int64)
+        keys, origins = (
+            np.load(self._folder / name, mmap_mode="r", allow_pickle=False)
+            for name in ("ids.npy", "sources.npy")
+        )
+        for start in range(0, len(keys), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            yield np.asarray(keys[part]), portion_of[np.asarray(origins[part])]

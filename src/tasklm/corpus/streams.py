@@ -21,10 +21,11 @@ COMPRESSED = (".gz", ".zst")
 UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
 # times its own size that a larger one may unpack to; text compresses to a third or a tenth
 RATIO = 250
+_AT_ONCE = 1 << 17  # bytes of a compressed file that are read at once
 OF_A_ROW = 100  # bytes that a row counts besides its content, because rows are objects in memory
 
-# receives the number of bytes each time some are read from disk
-Watch = Callable[[int], object]
+# receives the bytes of a file as they stand on disk, in order, while it is read
+Watch = Callable[[memoryview], object]
 
 
 def open_binary(path: Path) -> io.RawIOBase | io.BytesIO:
@@ -73,9 +74,9 @@ class Source(io.RawIOBase):
         self._stream: Any
         self._file = open_binary(path)
         self._unpacked: Unpacked | None = None
-        read = _Watched(self._file, watch)
+        self._read = read = _Watched(self._file, watch)
         if path.suffix.lower() == ".gz":
-            self._stream = gzip.GzipFile(fileobj=io.BufferedReader(read, 1 << 17))
+            self._stream = gzip.GzipFile(fileobj=io.BufferedReader(read, _AT_ONCE))
         elif path.suffix.lower() == ".zst":
             # Arrow's reader notices a truncated file; zstandard's stream reader takes it for the
             # end
@@ -94,6 +95,10 @@ class Source(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             block = self._stream.read(len(buffer))
+            if not block and len(
+                buffer
+            ):  # whatever follows the compressed text is in the file, too
+                self._read_on()
         except EOFError:
             raise self._damaged("the compressed file is truncated") from None
         except (zlib.error, OSError) as error:
@@ -107,6 +112,11 @@ class Source(io.RawIOBase):
             self._unpacked.add(len(block) + OF_A_ROW * block.count(b"\n"))
         buffer[: len(block)] = block
         return len(block)
+
+    def _read_on(self) -> None:
+        """Reads the rest of the file for the one who watches."""
+        while self._read.read(_AT_ONCE):
+            pass
 
     def _damaged(self, problem: str) -> DataError:
         return DataError(
@@ -130,7 +140,7 @@ class _Watched(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = self._file.readinto(buffer) or 0
         if self._watch is not None:
-            self._watch(count)
+            self._watch(memoryview(buffer)[:count])
         return count
 
 

@@ -21,10 +21,11 @@ from tasklm.export.card_of_several import (
 )
 from tasklm.export.model_sizes import STEPS
 from tasklm.export.onnx_runtime import SWITCH
+from tasklm.export.publishing import bill_text, published, without_paths
 from tasklm.export.record import Exported
 from tasklm.export.source import Source
 from tasklm.recipe.schema import Recipe
-from tasklm.recipe.toml import PATH_KEYS, dump, with_path
+from tasklm.recipe.toml import dump
 from tasklm.storage.files import write_text
 from tasklm.tasks.base import Elsewhere
 from tasklm.tasks.readers.several import named_path
@@ -49,6 +50,8 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
     parts = [_front(source, exported), f"# {plain(source.name)}", _what(source, exported)]
     parts += ["## How to load it", _loading(source, exported)]
     parts += ["## Data", _data(source, recipe, scores)]
+    if source.bill is not None:
+        parts += ["## What it has read", bill_text(published(source.bill))]
     parts += ["## Scores", _scores(source, scores), _exported_scores(exported)]
     parts += ["## Limits", _limits(source, exported)]
     if recipe is not None:
@@ -58,22 +61,6 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
             f"```toml\n{dump(without_paths(recipe)).rstrip()}\n```",
         ]
     write_text(folder / "README.md", "\n\n".join(part for part in parts if part) + "\n")
-
-
-def without_paths(recipe: Recipe) -> Recipe:
-    """The recipe for publication: files by name, without server addresses."""
-    paths: dict[str, dict[str, Any]] = {}
-    for section, keys in PATH_KEYS.items():
-        values = getattr(recipe, section)
-        paths[section] = {key: Path(getattr(values, key)).name for key in keys}
-    paths["data"]["corpus"] = [Path(item).name for item in recipe.data.corpus]
-    tasks = [with_path(item, lambda path: Path(path.name)) for item in recipe.several.tasks]
-    paths["several"] = {"tasks": tasks}
-    paths["distill"] = {"teachers": [Path(item).name for item in recipe.distill.teachers]}
-    # addresses, and settings with keys in them
-    defaults = Recipe().select
-    paths["select"] = {"url": defaults.url, "master": defaults.master, "spark": []}
-    return recipe.changed(hardware={"cache": ""}, **paths)
 
 
 def _front(source: Source, exported: Exported) -> str:

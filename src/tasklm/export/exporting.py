@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import tasklm
+from tasklm.bill.record import write_bill
 from tasklm.errors import RecipeError
 from tasklm.export.card import write_card
 from tasklm.export.model_sizes import MEGABYTE, STEPS, DevScores, fitting
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
 from tasklm.export.onnx_model import GRAPH, LOGITS, RECORD, outputs_of
+from tasklm.export.publishing import published
 from tasklm.export.record import Exported
 from tasklm.export.source import Source, new_folder, open_source
 from tasklm.export.tokenizer_files import write_tokenizer
@@ -87,6 +89,8 @@ def _write(source: Source, folder: Path, to: str, max_mb: float | None) -> Expor
     else:
         exported = _onnx(source, folder, to, max_mb)
     write_card(source, exported, folder)
+    if source.bill is not None:
+        write_bill(folder, published(source.bill))
     # the card is there to be edited
     seal(folder / RECORD, asdict(exported), files_in(folder, leave_out=("README.md",)))
     return exported

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasklm.bill.record import Bill, bill_path, read_bill
 from tasklm.encoders.base import Shape
 from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
@@ -43,12 +44,14 @@ class Source:
     one_of: Several | None = None  # the tasks that the model has, where this is one of them
     own_name: str = ""  # … and its name
     dev_of_all: list[Example] = field(default_factory=list)  # of all these tasks, once read
+    bill: Bill | None = None  # what the model has read, where that is known
 
     def of(self, name: str) -> Source:
         """The source of one of several tasks; raises RecipeError if there is no such task."""
         loaded, task = alone(self.loaded, name), self.task
         assert isinstance(task, Several)
-        return Source(f"{self.name}-{name}", loaded, self.run, task, name, self.dev_of_all)
+        own = f"{self.name}-{name}"
+        return Source(own, loaded, self.run, task, name, self.dev_of_all, self.bill)
 
     @property
     def others(self) -> list[str]:
@@ -197,7 +200,8 @@ def open_source(where: Path) -> Source:
     folder = (where / MODEL if is_run(where) else where).resolve()
     run = find_run(folder)
     loaded = load_model(folder, torch.device("cpu"))
-    return Source((run or folder).name, loaded, run)
+    bill = None if bill_path(folder) is None else read_bill(folder)
+    return Source((run or folder).name, loaded, run, bill=bill)
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def forecast(recipe: Recipe, seconds: float = SECONDS, gains: Gains | None = Non
     if not recipe.data.corpus:
         remedy = "name it: --corpus FILES (recipe: data.corpus)"
         raise RecipeError([f"a forecast needs the corpus that the model would read; {remedy}"])
-    reading = reading_seconds(recipe.data.corpus)
+    reading = reading_seconds(recipe.data)
     data = resolved(recipe.data)
     splits = _splits_of(data)
     task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)

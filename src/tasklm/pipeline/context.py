@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.artifacts import Artefacts
+from tasklm.bill.network import Watched
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import Scope
 from tasklm.console.clock import Clock
 from tasklm.corpus.base import PassageSource
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
+from tasklm.pipeline.inputs import Inputs
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.parsing import values_for_key
 from tasklm.recipe.schema import Recipe
@@ -44,6 +47,8 @@ class Run:
     tracker: Tracker
     clock: Clock = field(default_factory=Clock)
     scope: Scope = field(default_factory=Scope)  # until it is decided: everything
+    inputs: Inputs = field(default_factory=Inputs)
+    network: Watched | None = None  # where its calls are counted
 
     @property
     def folder(self) -> Path:
@@ -55,8 +60,15 @@ class Run:
         seconds: float = self._before()["seconds"]
         return seconds + self.clock.seconds()
 
-    def keep_clock(self, step: str) -> None:
-        """Records the time spent, for the next process: since the last record, on this step."""
+    def watch_network(self) -> None:
+        """Counts the calls of this process to other machines from now on."""
+        if self.machine.ranks.first:
+            self.network = Watched.begin(self.folder)
+
+    def keep_clock(self, step: str, ended: bool = False) -> None:
+        """Records the time spent, for the next process: since the last record, on this step; and
+        the calls to other machines; `ended`: nothing that follows changes the model.
+        """
         if not self.machine.ranks.first:
             return
         steps = self.timeline()
@@ -64,6 +76,8 @@ class Run:
         record = {"seconds": round(self.seconds(), 3), "steps": steps}
         write_record(self.folder / CLOCK, record)
         self.clock.restart()
+        if self.network is not None:
+            self.network.keep(ended)
 
     def timeline(self) -> dict[str, float]:
         """The seconds recorded so far by step, in the order of the flow."""
@@ -121,6 +135,7 @@ class CorpusData:
     key: str
     artefact: str  # its name in the cache
     folders: tuple[Path, ...]  # of the passages and of what is left out
+    text: CorpusText  # which files, and how they were read
 
 
 @dataclass

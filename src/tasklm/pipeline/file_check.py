@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasklm.artifacts import set_aside
+from tasklm.bill.network import RECORD as NETWORK
+from tasklm.bill.record import BILL
 from tasklm.errors import DamagedError, RecipeError, RunError
 from tasklm.recipe.toml import cache_folder
 from tasklm.run_folder import CLOCK, SCORES, is_run, recipe_of
@@ -19,7 +21,7 @@ from tasklm.tracking import SILENT, Tracker
 
 # of artefacts, models, exports and checkpoints
 RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")
-SINGLE = (SCORES, CLOCK)  # files of a run that contain their own checksum
+SINGLE = (SCORES, CLOCK, NETWORK, BILL)  # files of a run that contain their own checksum
 
 
 @dataclass(frozen=True)

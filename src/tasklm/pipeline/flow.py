@@ -23,6 +23,7 @@ from tasklm.evaluate.verdict import with_verdict
 from tasklm.pipeline import evaluation, reading, steps, timeline
 from tasklm.pipeline.ablations import TASK_ONLY, ablation_rows, check_ablations, started_from
 from tasklm.pipeline.analysis import insights
+from tasklm.pipeline.bill import keep_bill
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
@@ -94,6 +95,7 @@ def held(folder: Path) -> AbstractContextManager[None]:
 
 
 def _flow(run: Run, until: str) -> Scores | None:
+    run.watch_network()
     task, corpus = _data(run)
     if until == "check":
         return None
@@ -108,10 +110,11 @@ def _flow(run: Run, until: str) -> Scores | None:
         if row.kind == "ensemble":
             evaluation.keep_ensemble(trained, row)
     run.tracker.event("verdict", text=scores.verdict)
-    run.keep_clock(timeline.SCORES)
+    run.keep_clock(timeline.SCORES, ended=True)
+    keep_bill(trained)
     if until != "evaluate":
         _report(trained, scores)
-    run.keep_clock(timeline.REPORT)
+    run.keep_clock(timeline.REPORT, ended=True)
     run.tracker.say(timeline.timeline_text(run.timeline()), "time")
     return scores
 

@@ -289,16 +289,33 @@ def _vectors_of(run: Run, task: TaskData, corpus: CorpusData, most: int) -> Word
 
 def _spread(corpus: CorpusData, most: int) -> Iterator[tuple[list[str], float]]:
     """Blocks of passages without text of dev or test, and their approximate numbers of words."""
-    store, counts = corpus.store.local, corpus.store.counts
+    store = corpus.store.local
     assert store is not None
-    passages = len(store)
-    blocks = math.ceil(passages / BLOCK)
-    words = counts["words"] / max(1, blocks)
-    for block in evenly(range(blocks), max(1, int(most / max(1.0, words)))):
-        start, stop = block * BLOCK, min(passages, (block + 1) * BLOCK)
+    for start, stop, words in _blocks(corpus, most):
         banned = corpus.contamination.banned[start:stop]
         texts = store.texts(start, stop)
         yield [text for text, out in zip(texts, banned, strict=True) if not out], words
+
+
+def _blocks(corpus: CorpusData, most: int) -> Iterator[tuple[int, int, float]]:
+    """Blocks of passages spread evenly over the corpus, that have about `most` words in all: where
+    each begins and ends, and its words.
+    """
+    passages = len(corpus.store)
+    blocks = math.ceil(passages / BLOCK)
+    words = corpus.store.counts["words"] / max(1, blocks)
+    for block in evenly(range(blocks), max(1, int(most / max(1.0, words)))):
+        yield block * BLOCK, min(passages, (block + 1) * BLOCK), words
+
+
+def vector_passages(run: Run, task: TaskData, corpus: CorpusData) -> NDArray[np.int64]:
+    """The passages that the word vectors of the wide part come from; none where it has none."""
+    if task.wide_of_text is None or wide_part(run, task) is not task.wide_of_text:
+        return np.zeros(0, np.int64)
+    most = rules.words_for_vectors(run.recipe.budget.minutes)
+    spread = [np.arange(start, stop) for start, stop, _ in _blocks(corpus, most)]
+    passages = np.concatenate(spread)
+    return passages[~corpus.contamination.banned[passages]]
 
 
 def _is_better(task: TaskData, part: FittedPart, first: FittedPart) -> bool:

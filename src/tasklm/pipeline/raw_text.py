@@ -40,6 +40,7 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.context import TrainingContext
 
 NAME = "raw-text"  # the artefact
+SELECTED_TEXT = "selected text"  # the file of an example that is a piece of a selected passage
 TEXTS = "texts.json"
 FEWEST_WORDS, MOST_WORDS = 3, 100  # of a sentence
 SHORTEST_TEXT = 8  # words of a piece of a passage, at least
@@ -122,21 +123,27 @@ def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
             own = chain(_not_held_out(run, task, given), _of_passages(task, passages))
             distinct = {example.text: example for example in own if example.text.strip()}
             texts = [
-                {"texts": example.texts, "words": example.words, "task": example.task}
+                {
+                    "texts": example.texts,
+                    "words": example.words,
+                    "task": example.task,
+                    "file": example.file,
+                    "line": example.line,
+                }
                 for example in islice(distinct.values(), most)
             ]
         write_json(folder / TEXTS, texts)
 
-    file = file_digest(Path(given.file)) if given.file else ""
+    file = run.inputs.content(Path(given.file)) if given.file else ""
     origin = "" if passages is None else file_digest(passages)
     hidden = digest([example.text for example in given.hidden])
-    key = digest([NAME, task.key, file, origin, hidden, most, data.contamination_words])
+    key = digest(
+        [NAME, "with places", task.key, file, origin, hidden, most, data.contamination_words]
+    )
     uses = [] if passages is None else [passages.parent]
     folder = run.artefacts.build(NAME, key, build, uses=uses)
     with damage_is_clear(folder / TEXTS):
-        examples = [
-            _example(one, number) for number, one in enumerate(read_json(folder / TEXTS), 1)
-        ]
+        examples = [_example(one) for one in read_json(folder / TEXTS)]
     if not examples:
         raise DataError(
             "all text without labels is empty, or stands in dev or test",
@@ -161,9 +168,14 @@ def _given(run: Run, task: TaskData, selected: Path | None) -> Given:
     return given
 
 
-def _example(one: dict[str, Any], number: int) -> Example:
+def _example(one: dict[str, Any]) -> Example:
     return Example(
-        tuple(one["texts"]), None, "raw text", number, tuple(one["words"]), task=one["task"]
+        tuple(one["texts"]),
+        None,
+        one["file"],
+        one["line"],
+        tuple(one["words"]),
+        task=one["task"],
     )
 
 
@@ -222,22 +234,26 @@ def _of_passages(task: TaskData, selected: Path | None) -> Iterator[Example]:
         pieces = _sentences(passages)
     else:
         pieces = as_long_as(task.splits.train, passages)
-    for piece in pieces:
-        yield dataclasses.replace(reader.asked(piece), task=name)
+    for number, piece in pieces:
+        example = dataclasses.replace(reader.asked(piece), task=name)
+        yield dataclasses.replace(example, file=SELECTED_TEXT, line=number)
 
 
-def _sentences(passages: Iterable[str]) -> Iterator[str]:
-    for passage in passages:
+def _sentences(passages: Iterable[str]) -> Iterator[tuple[int, str]]:
+    for number, passage in enumerate(passages, 1):
         for sentence in sentences(passage):
             if FEWEST_WORDS <= count_words(sentence) < MOST_WORDS:
-                yield sentence.strip()
+                yield number, sentence.strip()
 
 
-def as_long_as(examples: Sequence[Example], passages: Iterable[str]) -> Iterator[str]:
-    """Passages cut into pieces as long as examples mostly are, between sentences where possible."""
+def as_long_as(examples: Sequence[Example], passages: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Passages cut into pieces as long as examples mostly are, between sentences where possible,
+    each with the number of its passage, from 1.
+    """
     usual = median(count_words(example.text) for example in examples)
-    for passage in passages:
-        yield from split_passages(passage, max(SHORTEST_TEXT, int(usual)))
+    for number, passage in enumerate(passages, 1):
+        for piece in split_passages(passage, max(SHORTEST_TEXT, int(usual))):
+            yield number, piece
 
 
 def encoded_raw_text(

@@ -8,43 +8,47 @@ from typing import Any
 import numpy as np
 
 from tasklm.corpus.base import PassageSource
+from tasklm.corpus.corpus_text import CorpusText, corpus_text, local_text
 from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
-from tasklm.corpus.spark.store import CorpusText, SparkStore, build_spark_store, spark_corpus_key
+from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import kept_store
 from tasklm.errors import DataError, RecipeError
 from tasklm.objectives.base import OBJECTIVES, SharedPass
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
+from tasklm.pipeline.inputs import Inputs
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear, load_array
-from tasklm.storage.files import damaged, digest, file_digest, read_json, write_json
+from tasklm.storage.files import damaged, digest, read_json, write_json
+from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.audit import audit_corpus, audit_splits
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.labelled_share import split_by_label_share
-from tasklm.tasks.readers.several import read_several
+from tasklm.tasks.readers.several import read_several, sources_of
 from tasklm.tasks.readers.splits import read_splits
 from tasklm.tasks.several import turns_of
 
 
 def read_task(run: Run) -> TaskData:
     """The labelled data with its audit."""
-    return task_of(run.recipe)
+    return task_of(run.recipe, run.inputs)
 
 
-def task_of(recipe: Recipe) -> TaskData:
+def task_of(recipe: Recipe, inputs: Inputs) -> TaskData:
     """The labelled data of a recipe with its audit."""
     data = recipe.data
     if recipe.several.tasks:
-        return _read_several(recipe)
+        return _read_several(recipe, inputs)
+    inputs.watch(_paths(data))
     task, splits, hidden = labelled_data(recipe)
     _check_smoothing(recipe, task)
     _check_internal_pass(recipe.train, task)
     _check_rdrop(recipe.finetune, task)
-    files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+    files = [inputs.content(path) for path in _paths(data)]
     settings = [
         data.text_column,
         data.label_column,
@@ -96,7 +100,12 @@ def _share(data: Data) -> list[float]:
     return [] if data.share >= 1.0 else [data.share]
 
 
-def _read_several(recipe: Recipe) -> TaskData:
+def _paths(data: Data) -> list[Path]:
+    """The files or folders of labelled data."""
+    return [home_path(name) for name in (data.train, data.dev, data.test) if name]
+
+
+def _read_several(recipe: Recipe, inputs: Inputs) -> TaskData:
     """Several tasks as one."""
     data = recipe.data
     given = {"train": data.train, "dev": data.dev, "test": data.test}
@@ -105,6 +114,8 @@ def _read_several(recipe: Recipe) -> TaskData:
     for name in (name for name, value in given.items() if value):
         way_out = "give the task that needs it a recipe: several.tasks = NAME=recipe.toml"
         raise RecipeError([f"data.{name} is for one task, but several.tasks is given; {way_out}"])
+    for source in sources_of(recipe):
+        inputs.watch(_paths(source.data))
     tasks = read_several(recipe)
     _check_smoothing(recipe, tasks.task)
     _check_internal_pass(recipe.train, tasks.task)
@@ -113,7 +124,7 @@ def _read_several(recipe: Recipe) -> TaskData:
     contents: list[Any] = []
     for source in tasks.sources:
         data = source.data
-        files = [_content(Path(name)) for name in (data.train, data.dev, data.test) if name]
+        files = [inputs.content(path) for path in _paths(data)]
         read_by = [data.text_column, data.label_column, data.dev_share, data.kind]
         contents.append([source.name, files, read_by, *sections(source.recipe, "kind")])
     return TaskData(
@@ -162,13 +173,6 @@ def _check_internal_pass(settings: Train, task: Task) -> None:
         raise RecipeError([f"train.internal_pass = 'one': {problem}; set it to two"])
 
 
-def _content(path: Path) -> str:
-    if not path.is_dir():
-        return file_digest(path)
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-    return digest([(str(file.relative_to(path)), file_digest(file)) for file in files])
-
-
 def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
     """The passages of the corpus, deduplicated, with those that contain dev or test text marked."""
     data, tracker = run.recipe.data, run.tracker
@@ -176,11 +180,13 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
         return None
     store: PassageSource
     if run.recipe.select.engine == "spark":
-        store, key, name = _spark_store(run)
+        spark = Spark(run.recipe.select.master, run.recipe.select.spark)
+        files = list_files(data.corpus, spark)
+        text = corpus_text(data, files, [(file.path, file.size) for file in files])
+        store, key, name = _spark_store(run, text, spark)
     else:
-        store, key, name = kept_store(
-            data.corpus, data.corpus_column, data.passage_words, run.cache, tracker
-        )
+        text = local_text(data)
+        store, key, name = kept_store(text, run.cache, tracker)
     held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
     banned_key = digest([key, held_out, data.contamination_words])
 
@@ -201,6 +207,7 @@ def prepare_corpus(run: Run, task: TaskData) -> CorpusData | None:
         key=digest([key, banned_key]),
         artefact=name,
         folders=(store.folder, part),
+        text=text,
     )
 
 
@@ -215,17 +222,12 @@ def _contamination(folder: Path, passages: int) -> Contamination:
         return Contamination(banned, **read_json(folder / "found.json"))
 
 
-def _spark_store(run: Run) -> tuple[SparkStore, str, str]:
+def _spark_store(run: Run, text: CorpusText, spark: Spark) -> tuple[SparkStore, str, str]:
     """The passages of a corpus on a cluster, their key and the name of their artefact."""
-    data, settings = run.recipe.data, run.recipe.select
-    spark = Spark(settings.master, settings.spark)
-    files = list_files(data.corpus, spark)
-    key = spark_corpus_key(files, data.corpus_column, data.passage_words)
+    key = spark_corpus_key(text)
     name = f"spark-corpus-{key}"
 
     def build(folder: Path) -> None:
-        build_spark_store(
-            folder, CorpusText(files, data.corpus_column, data.passage_words), spark, run.tracker
-        )
+        build_spark_store(folder, text, spark, run.tracker)
 
     return SparkStore(run.cache.build(name, key, build), spark), key, name

@@ -17,6 +17,7 @@ import tasklm
 from tasklm.analysis.run_files import curves_of
 from tasklm.analysis.unseen_words import unseen_words
 from tasklm.analysis.word_counts import overrepresented
+from tasklm.bill.record import read_bill
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import LINEAR
 from tasklm.evaluate.confusion import ClassScore, confusion_matrix
@@ -82,6 +83,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         reading=task.splits.notes,
         notes=_decisions(run, trained.plan),
         contamination=corpus.contamination.examples if corpus else [],
+        bill=read_bill(run.folder),
         timeline=long_steps(run.timeline()),
         **analyses,
     )
@@ -138,7 +140,10 @@ def decided(trained: Trained) -> Recipe:
             "embedding": shape.token_width,
         },
         train={name: stage1[name] for name in ("steps", "batch", "rho1", "learning_rate")},
-        finetune={name: stage2[name] for name in ("epochs", "learning_rate")},
+        finetune={
+            **{name: stage2[name] for name in ("epochs", "learning_rate")},
+            "seeds": len(trained.seeds) // recipe.train.seeds,
+        },
         budget={"minutes": None, "flops": None},
     )
 

@@ -28,7 +28,8 @@ def decided_scope(run: Run, task: TaskData) -> Scope:
     """What the run does with the time left after the linear model; decided once and kept."""
     recipe = absolute(run.recipe)
     settings = sections(recipe, "select", "train", "finetune", "budget")
-    key = digest([NAME, task.key, recipe.data.corpus, *settings])
+    without = [recipe.data.without] if recipe.data.without else []
+    key = digest([NAME, task.key, recipe.data.corpus, *settings, *without])
 
     def decide(folder: Path) -> None:
         write_json(folder / "scope.json", _after_linear_model(run, task).to_dict())
@@ -92,4 +93,4 @@ def _reading(recipe: Recipe) -> float:
     """Seconds for the text on an idle machine; 0 if there is none, or other machines read it."""
     if not recipe.data.corpus or not recipe.uses_corpus or recipe.select.engine != "local":
         return 0.0
-    return reading_seconds(recipe.data.corpus)
+    return reading_seconds(recipe.data)

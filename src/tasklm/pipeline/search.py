@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tasklm.artifacts import Artefacts, rebuilding
+from tasklm.corpus.corpus_text import local_text
 from tasklm.corpus.processes import usable_cores
 from tasklm.corpus.store import PassageStore, kept_store
 from tasklm.errors import DataError, RecipeError, RunError
@@ -221,8 +222,8 @@ def _opened(
         )
     data = recipe.data
     stores = Artefacts(_cache_of(where, cache), waiting=tracker.say, tell=tracker.warn)
-    paths = data.corpus if is_run(where) else [str(where)]
-    store, _, _ = kept_store(paths, data.corpus_column, data.passage_words, stores, tracker)
+    text = local_text(data, None if is_run(where) else [str(where)])
+    store, _, _ = kept_store(text, stores, tracker)
     return recipe, store, open_index(store, stores, recipe.select.stemming, usable_cores(), tracker)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasklm.budget.rules import Plan
 from tasklm.corpus.base import Passages
@@ -51,8 +52,9 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import digest, write_json
 from tasklm.train.context import TrainingContext
 
-# settings that change the speed, not the result
 BALANCED = "balanced"
+NEAR_COPIES = "near-copies.npy"  # beside the selected passages: the numbers of those left out
+# settings that change the speed, not the result
 _SPEED = ("memory", "index", "master", "spark", "url")
 # settings of choosing, and k, which a plan decides
 _AFTER_SCORING = ("k", "passages", "near_duplicates")
@@ -110,7 +112,7 @@ def _found(
     def choose_passages(folder: Path) -> None:
         selector = fitted(settings, task)
         ranking = _ranking(run, selector, corpus, k, ranking_key)
-        chosen, texts = _chosen(run, selector, ranking, corpus, plan, folder)
+        chosen, texts, copies = _chosen(run, selector, ranking, corpus, plan, folder)
         if not len(chosen.passages):
             raise DataError(
                 "no passage shares a word with the training examples",
@@ -118,6 +120,7 @@ def _found(
                 remedy="Give a corpus in the task's language, or --select.method random.",
             )
         write_selection(folder / "selected.parquet", texts, chosen)
+        np.save(folder / NEAR_COPIES, copies)
         corpus.store.close()
         wanted = ""
         if plan.passages and plan.passages > len(chosen.passages):
@@ -173,26 +176,37 @@ def _ranking(run: Run, selector: Selector, corpus: CorpusData, k: int, key: str)
 
 def _chosen(
     run: Run, selector: Selector, ranking: Ranking, corpus: CorpusData, plan: Plan, folder: Path
-) -> tuple[Chosen, Passages]:
-    """The chosen passages without near copies, and where their texts are."""
+) -> tuple[Chosen, Passages, NDArray[np.int64]]:
+    """The chosen passages without near copies, where their texts are, and the copies."""
     source, threshold, wanted = corpus.store, run.recipe.select.near_duplicates, plan.passages
     if not threshold:
         chosen = selector.choose(ranking, wanted)
-        return chosen, source.fetch(chosen.passages, folder)
+        return chosen, source.fetch(chosen.passages, folder), np.zeros(0, np.int64)
 
-    def without_copies(most: int | None) -> tuple[int, Chosen, Passages]:
+    def without_copies(most: int | None) -> tuple[NDArray[np.int64], Chosen, Passages]:
         pool = selector.choose(ranking, most)
         texts = source.fetch(pool.passages, folder)
         rest = without_near_duplicates(pool, texts, threshold, wanted, run.tracker)
-        return len(pool.passages), rest, texts
+        return pool.passages, rest, texts
 
     # texts from a cluster: only as many as are needed for enough passages without near copies
     most = wanted if source.local is None else None
     ranked, chosen, texts = without_copies(most)
-    while most and wanted and len(chosen.passages) < wanted and ranked == most:
+    while most and wanted and len(chosen.passages) < wanted and len(ranked) == most:
         most += max(wanted // 4, 2 * (wanted - len(chosen.passages)))
         ranked, chosen, texts = without_copies(most)
-    return chosen, texts
+    return chosen, texts, _copies(ranked, chosen.passages, wanted)
+
+
+def _copies(
+    ranked: NDArray[np.int64], chosen: NDArray[np.int64], wanted: int | None
+) -> NDArray[np.int64]:
+    """The ranked passages that were left out as near copies: of those that come before the last
+    chosen one, or of all, if fewer are chosen than wanted.
+    """
+    if len(chosen) == wanted:
+        ranked = ranked[: int(np.flatnonzero(np.isin(ranked, chosen))[-1])]
+    return ranked[~np.isin(ranked, chosen)]
 
 
 def _most_influential(

@@ -40,7 +40,7 @@ from tasklm.registry import nearest
 from tasklm.run_folder import SUMMARY, Seed, seeds_of, stage1_name
 from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.storage.checksums import damage_is_clear
-from tasklm.storage.files import digest, file_digest, read_json, write_record
+from tasklm.storage.files import digest, read_json, write_record
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.held_out import held_out_count, held_out_passages
 from tasklm.tokens.shards import Shards, write_shards
@@ -61,7 +61,7 @@ def tokenize(
     settings = run.recipe.tokens
     file = ""
     if settings.kind == "file" and settings.file:
-        file = file_digest(Path(settings.file))
+        file = run.inputs.content(Path(settings.file))
     key = digest([task.key, selected_key, file, *sections(run.recipe, "tokens")])
 
     def build(folder: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import load_models
 from tasklm.pipeline.context import Run, TaskData
-from tasklm.pipeline.raw_text import as_long_as
+from tasklm.pipeline.raw_text import SELECTED_TEXT, as_long_as
 from tasklm.pipeline.teacher_models import (
     columns_in,
     labels_from,
@@ -58,8 +58,8 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
 
     def build(folder: Path) -> None:
         passages = chain.from_iterable(read_selection_texts(selected))
-        pieces = as_long_as(task.splits.train, passages)
-        examples = [task.task.asked(text) for text in islice(pieces, count)]
+        pieces = list(islice(as_long_as(task.splits.train, passages), count))
+        examples = [task.task.asked(text) for _, text in pieces]
         with run.tracker.progress("asking the teachers about text", len(teachers)) as bar:
             lessons = []
             for teacher in teachers:
@@ -71,18 +71,19 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
         own = mean_lessons(task.task, lessons)
         labels = labels_from(task.task, examples, own)
         texts = [example.text for example in examples]
-        write_json(folder / LABELS, {"texts": texts, "labels": labels})
+        numbers = [number for number, _ in pieces]
+        write_json(folder / LABELS, {"texts": texts, "labels": labels, "passages": numbers})
         np.save(folder / OUTPUTS, np.concatenate(own).astype(np.float32))
 
     models = [file_digest(teacher.folder / "config.json") for teacher in teachers]
-    key = digest([NAME, "pieces", task.key, file_digest(selected), count, *models])
+    key = digest([NAME, "numbered pieces", task.key, file_digest(selected), count, *models])
     folder = run.artefacts.build(NAME, key, build, uses=[selected.parent])
     with damage_is_clear(folder / LABELS):
         given = read_json(folder / LABELS)
         examples = [
-            Example((text,), label, "selected text", number)
-            for number, (text, label) in enumerate(
-                zip(given["texts"], given["labels"], strict=True), 1
+            Example((text,), label, SELECTED_TEXT, number)
+            for text, label, number in zip(
+                given["texts"], given["labels"], given["passages"], strict=True
             )
         ]
     with damage_is_clear(folder / OUTPUTS):

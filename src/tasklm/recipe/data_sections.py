@@ -60,6 +60,23 @@ class Data:
     )
     options_column: str = key("", "choice: column with the list of options; empty: detected")
     corpus_column: str = key("", "column with the text in corpus tables; empty: detected")
+    licence_column: str = key(
+        "", "column with the licence of each row, in tables of text; empty: detected"
+    )
+    licences: tuple[str, ...] = key(
+        (),
+        (
+            "licences of files, for the bill of text: GLOB=LICENCE, such as 'wiki/*=CC-BY-SA-4.0'; "
+            "the last that fits counts"
+        ),
+    )
+    without: tuple[str, ...] = key(
+        (),
+        (
+            "what is left out of the corpus: files or folders (globs), or licences such as "
+            "'licence:CC-BY-NC*'"
+        ),
+    )
     dev_share: float = key(
         0.1, "share of train held out when there is no dev file", low=0.01, high=0.5
     )

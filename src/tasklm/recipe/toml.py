@@ -80,6 +80,8 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
             str(folder / item) if isinstance(item, str) and "://" not in item else item
             for item in data["corpus"]
         ]
+    if isinstance(data, dict) and isinstance(data.get("without"), list):
+        data["without"] = [_existing(item, folder) for item in data["without"]]
     several = values.get("several")
     if isinstance(several, dict) and isinstance(several.get("tasks"), list):
         several["tasks"] = [
@@ -91,6 +93,13 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
         distill["teachers"] = [
             str(folder / item) if isinstance(item, str) else item for item in distill["teachers"]
         ]
+
+
+def _existing(pattern: Any, folder: Path) -> Any:
+    """A pattern of sources; the path of a file or folder that exists below another one."""
+    if isinstance(pattern, str) and pattern and is_there(folder / pattern):
+        return str(folder / pattern)
+    return pattern
 
 
 def with_path(entry: str, change: Callable[[Path], Path]) -> str:
@@ -111,6 +120,10 @@ def absolute(recipe: Recipe) -> Recipe:
     }
     paths["data"]["corpus"] = [
         item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus
+    ]
+    paths["data"]["without"] = [
+        str(resolved_path(Path(item))) if is_there(Path(item)) else item
+        for item in recipe.data.without
     ]
     paths["several"] = {"tasks": [with_path(item, resolved_path) for item in recipe.several.tasks]}
     paths["distill"] = {

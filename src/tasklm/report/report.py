@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from tasklm.bill.record import Bill
 from tasklm.evaluate.confusion import ClassScore
 from tasklm.evaluate.scores import Scores
 from tasklm.report.answers import calibration, classes, mistakes, sure_of
@@ -22,6 +23,7 @@ from tasklm.report.raw_text import raw_text
 from tasklm.report.score_tables import score_table
 from tasklm.report.sections import data, heading, learning_curves
 from tasklm.report.selection import label_words, selected, typical_words
+from tasklm.report.text_bill import text_bill
 from tasklm.storage.files import write_text
 
 MOST_TEXT = 200_000  # no real recipe is longer; the page must open everywhere
@@ -53,8 +55,8 @@ class ReportParts:
     or test text, with their origin. raw_text: what `unseen_words` counts. start: the name of the
     checkpoint that the training continued from, if any. recipe_toml: the recipe with all automatic
     values filled in; made_with: versions and device. reading: notes from reading the data, such as
-    skipped rows; notes: decisions taken before training. timeline: the
-    seconds of each step of the run.
+    skipped rows; notes: decisions taken before training. bill: what the model has read. timeline:
+    the seconds of each step of the run.
     """
 
     title: str = "tasklm report"
@@ -84,6 +86,7 @@ class ReportParts:
     made_with: str = ""
     reading: Sequence[str] = ()
     notes: Sequence[str] = ()
+    bill: Bill | None = None
     timeline: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -120,6 +123,7 @@ def render(parts: ReportParts) -> str:
         ("selected", "Selected text", _selection(parts)),
         ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
+        ("read", "What the model has read", text_bill(parts.bill)),
         ("cost", "Cost", cost(parts.scores, parts.start)),
         ("time", "Where the time went", time_bars(parts.timeline)),
         ("reproduce", "Recipe and reproduction", _reproduce(parts)),

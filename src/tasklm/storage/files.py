@@ -26,6 +26,7 @@ from tasklm.storage.safe_reading import is_whole, open_regular, read_json_file
 # bytes of a JSON file that a run wrote for itself: as many as there are predictions
 MOST_OF_A_RUN = 1 << 40
 FORMAT = 1  # part of every key: raise it when an artefact's layout changes
+CONTENT_BYTES = 12  # of the hash of a file in a key
 CHECKSUM = "crc32"  # the last key of a record
 ARTEFACT = "artefact.json"  # the record of a finished artefact
 PARTIAL = "partial.json"  # the record of a partial one
@@ -62,11 +63,17 @@ def digest(value: Any) -> str:
 
 def file_digest(path: Path) -> str:
     """A hash of a whole file's content; for files of the size of a labelled set."""
-    hasher = hashlib.blake2b(digest_size=12)
+    hasher = hashlib.blake2b(digest_size=CONTENT_BYTES)
     with open_regular(path) as file:
         while block := file.read(1 << 20):
             hasher.update(block)
     return hasher.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a whole file, which protects against forgery, too."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,8 @@ class Splits:
     test: list[Example] = field(default_factory=list)
     # what was detected or changed while reading, for the user
     notes: list[str] = field(default_factory=list)
+    # of each file, the examples that were left out because another split has their texts
+    leaks: Counter[str] = field(default_factory=Counter)
 
     def named(self) -> dict[str, list[Example]]:
         """The splits that have examples, by name."""
@@ -57,6 +60,11 @@ class Splits:
     def sizes(self) -> str:
         """The numbers of examples of the splits, as text."""
         return ", ".join(f"{name} {len(part):,}" for name, part in self.named().items())
+
+
+def left_out_by_file(before: Iterable[Example], after: Iterable[Example]) -> Counter[str]:
+    """How many examples of each file are left out."""
+    return Counter(one.file for one in before) - Counter(one.file for one in after)
 
 
 def first_few(entries: Sequence[object], most: int) -> str:

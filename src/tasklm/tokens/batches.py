@@ -229,17 +229,34 @@ class PackedStream:
         )
         return TokenBatch(ids, pieces, positions)
 
+    def tokens_read(self) -> np.ndarray:
+        """How many tokens of each passage all batches so far had, [CLS] and [SEP] not counted."""
+        offsets, order = np.asarray(self.shards.offsets), self._order()
+        lengths, read = np.diff(offsets), np.zeros(len(self.shards), np.int64)
+        read[order] += self.epoch * lengths[order]
+        before = order[: self.window * WINDOW]
+        read[before] += lengths[before]
+        plan = self._current_plan()
+        done = np.zeros(len(plan), np.bool_)
+        done[self._rows[: self.row]] = True
+        pieces = np.repeat(done, np.diff(plan.row_offsets))
+        passages = np.searchsorted(offsets, plan.starts[pieces], side="right") - 1
+        np.add.at(read, passages, plan.lengths[pieces])
+        return read
+
     def _next_window(self) -> None:
         self.window, self.row, self._plan = self.window + 1, 0, None
         if self.window * WINDOW >= len(self.shards) - self._left_out:
             self.epoch, self.window = self.epoch + 1, 0
 
+    def _order(self) -> np.ndarray:
+        """The passages of this epoch in their order."""
+        order = shuffled(len(self.shards) - self._left_out, self.seed, self.epoch)
+        return order if self._read is None else self._read[order]
+
     def _current_plan(self) -> Plan:
         if self._plan is None:
-            order = shuffled(len(self.shards) - self._left_out, self.seed, self.epoch)
-            if self._read is not None:
-                order = self._read[order]
-            passages = order[self.window * WINDOW : (self.window + 1) * WINDOW]
+            passages = self._order()[self.window * WINDOW : (self.window + 1) * WINDOW]
             self._plan = plan_rows(self.shards.offsets, passages, self.length)
             self._rows = shuffled(len(self._plan), self.seed, self.epoch, self.window)
         return self._plan

@@ -78,6 +78,18 @@ class ExampleStream:
             self.epoch, self.index, self._batches = self.epoch + 1, 0, []
         return groups
 
+    def times_read(self) -> np.ndarray:
+        """How often each group was in the batches so far."""
+        times = np.zeros(len(self.examples), np.int64)
+        if self.draws is None:
+            times += self.epoch
+        else:
+            for epoch in range(self.epoch):
+                np.add.at(times, self.draws.order(self.seed, epoch), 1)
+        for groups in (self._batches or self._epoch())[: self.index]:
+            np.add.at(times, groups, 1)
+        return times
+
     def next(self) -> TokenBatch:
         """The next batch, as the task reads it."""
         return self.task_batch(self.next_groups())

@@ -72,6 +72,15 @@ class TurnStream:
             self.epoch, self.index = self.epoch + 1, 0
         return np.asarray(self._stream(turn).next_groups() + self.examples.firsts[turn])
 
+    def times_read(self) -> np.ndarray:
+        """How often each group was in the batches so far, those of a turn one after the other."""
+        return np.concatenate(
+            [
+                np.zeros(len(part), np.int64) if stream is None else stream.times_read()
+                for part, stream in zip(self.examples.parts, self.streams, strict=True)
+            ]
+        )
+
     def next(self) -> TokenBatch:
         """The next batch, as its task reads it."""
         return self.task_batch(self.next_groups())

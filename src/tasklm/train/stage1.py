@@ -293,6 +293,13 @@ class JointStage:
         if self.best is not None:
             self.best.restore(position["best"])
 
+    def tokens_read(self) -> np.ndarray | None:
+        """How many tokens of each selected passage were read so far; None where none is read."""
+        if self.external is None:
+            return None
+        read = self.external.tokens_read()
+        return read if self.best is None else read + self.best.tokens_read()
+
     def state(self) -> dict[str, Any]:
         """When the second half began, for an objective that has one."""
         return {"switched": self.switched} if self.halves else {}

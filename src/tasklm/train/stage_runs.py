@@ -30,6 +30,7 @@ from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.averages import WeightAverage
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
+from tasklm.train.reading import save_reading
 from tasklm.train.showing import shown_rows
 from tasklm.train.stage1 import JointStage
 from tasklm.train.stage2 import FinetuneStage
@@ -118,6 +119,7 @@ def run_stage1(
     if not ranks.first:
         return
     _curve_without_steps(checkpoints.folder, summary)
+    save_reading(folder, stage, context, settings)
     with _averaged(average):
         save_weights(folder / "model.safetensors", stage.module.state_dict())
     describe_language_model(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasklm.bill.record import BILL
 from tasklm.contestants.base import Job, bytes_in
 from tasklm.errors import RunError
 from tasklm.recipe.schema import Hardware
@@ -60,5 +61,6 @@ def model_in(source: Path) -> Path:
 
 
 def model_bytes(folder: Path) -> int:
-    """The bytes of a model, without the record of the artefact that it is."""
-    return bytes_in(folder) - sum(file.stat().st_size for file in folder.glob(ARTEFACT))
+    """The bytes of a model, without the records of the artefact and of what it has read."""
+    records = [folder / name for name in (ARTEFACT, BILL)]
+    return bytes_in(folder) - sum(file.stat().st_size for file in records if file.is_file())

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from tasklm.budget import rules
 from tasklm.contestants.base import Job
+from tasklm.corpus.corpus_text import CorpusText, local_text
 from tasklm.corpus.decontaminate import HeldOutRuns
+from tasklm.corpus.licences import RowLicences
 from tasklm.corpus.passages import split_passages
-from tasklm.corpus.sources import NoTextColumn, find_files, read_documents
+from tasklm.corpus.sources import NoTextColumn, read_documents
 from tasklm.corpus.streams import COMPRESSED
 from tasklm.corpus.words import count_words
 
@@ -31,7 +33,7 @@ def clean_passages(job: Job) -> Iterator[list[str]]:
     held = HeldOutRuns(job.held_out, job.recipe.data.contamination_words)
     words = 0
     with job.tracker.progress("counting words of the corpus", most) as bar:
-        for batch in _batches(_spread(find_files(job.recipe.data.corpus), most, job)):
+        for batch in _batches(_spread(local_text(job.recipe.data), most)):
             clean = batch
             if held.task.size:
                 places, _ = held.find(batch)
@@ -44,18 +46,19 @@ def clean_passages(job: Job) -> Iterator[list[str]]:
                 return
 
 
-def _spread(files: Sequence[Path], most: int, job: Job) -> Iterator[str]:
+def _spread(text: CorpusText, most: int) -> Iterator[str]:
     """Yields the passages of evenly spread documents with about so many words together."""
-    share, due = min(1.0, most / max(1.0, _words_in(files))), 0.0
-    for file in files:
+    share, due = min(1.0, most / max(1.0, _words_in(text.files))), 0.0
+    for number, file in enumerate(text.files):
+        licences = RowLicences(text.licence_column, text.rule(number))
         try:
-            for document in read_documents(file, job.recipe.data.corpus_column):
+            for document in read_documents(file, text.column, licences=licences):
                 due += share
                 if due >= 1:
                     due -= 1
-                    yield from split_passages(document.text, job.recipe.data.passage_words)
+                    yield from split_passages(document.text, text.passage_words)
         except NoTextColumn:
-            if len(files) == 1:
+            if len(text.files) == 1:
                 raise
             continue  # an index beside the texts
 

@@ -58,7 +58,7 @@ def _contaminated_passages(
             at = first + i
             passage = {
                 "id": f"{int(chunk.keys[at]):016x}",
-                "source": chunk.sources[chunk.source_of[at]],
+                "source": chunk.source(at),
                 "text": texts[at],
             }
             examples.append(

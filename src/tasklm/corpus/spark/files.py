@@ -10,7 +10,6 @@ task, from its first row to its last: this is what keeps the order.
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,9 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.file_reading import FileReading
+from tasklm.corpus.licences import place_of
 from tasklm.corpus.passages import counted_passages
-from tasklm.corpus.sources import PLAIN, NoTextColumn, find_files, fingerprint, read_documents
+from tasklm.corpus.portions import FileRead
+from tasklm.corpus.sources import PLAIN, NoTextColumn, find_files, fingerprint
 from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
 from tasklm.corpus.tables import TABLES, kind_of
 from tasklm.errors import DataError
@@ -63,7 +66,7 @@ class Chunk:
     bounds: NDArray[np.int64]  # [passages + 1]
     keys: NDArray[np.uint64]
     words: NDArray[np.int32]
-    sources: tuple[str, ...]
+    sources: tuple[tuple[str, str], ...]  # where rows say that they are from, and their licences
     source_of: NDArray[np.int32]
     start: int = -1  # number of the first passage, once duplicates are gone
 
@@ -73,6 +76,21 @@ class Chunk:
     def passage(self, i: int) -> str:
         """The text of the i-th passage of the chunk."""
         return self.text[self.bounds[i] : self.bounds[i + 1]].decode("utf-8")
+
+    def source(self, i: int) -> str:
+        """Where the i-th passage is from."""
+        name, _ = self.sources[int(self.source_of[i])]
+        return name
+
+    @property
+    def licences(self) -> tuple[str, ...]:
+        """The licences of its passages, each once."""
+        return tuple(sorted({licence for _, licence in self.sources}))
+
+    def places_in(self, places: dict[tuple[int, str], int]) -> NDArray[np.int64]:
+        """The place of each passage's (file, licence)."""
+        of_source = [places[self.file, licence] for _, licence in self.sources]
+        return np.array(of_source, np.int64)[self.source_of]
 
     def texts(self) -> list[str]:
         """The texts of all its passages."""
@@ -102,6 +120,7 @@ class FileEnd:
     """The counts of a file, and its problem, if any."""
 
     file: int
+    about: FileRead
     counts: dict[str, int]
     problem: tuple[str, int | None, str] | None = None  # what, line, remedy
     no_text: bool = False  # a table without a column of text, which may be left out
@@ -112,7 +131,8 @@ def list_files(paths: Sequence[str], spark: Spark) -> list[CorpusFile]:
     files: dict[str, CorpusFile] = {}
     for path in find_files([path for path in paths if "://" not in path]):
         stat = path.stat()
-        files[str(path)] = CorpusFile(str(path.absolute()), stat.st_size, stat.st_mtime_ns, False)
+        place = str(place_of(path))
+        files[place] = CorpusFile(str(path.absolute()), stat.st_size, stat.st_mtime_ns, False)
     for pattern in paths:
         if "://" in pattern:
             for file in _remote_files(pattern, spark):
@@ -197,13 +217,12 @@ def _readable(name: str) -> bool:
     return kind_of(Path(name)) in PLAIN + TABLES and not name.startswith(".")
 
 
-def read_chunks(
-    files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark
-) -> Any:
+def read_chunks(text: CorpusText, sizes: Sizes, spark: Spark) -> Any:
     """An RDD of the files' Chunks, in order inside each file, and a FileEnd after the last of each
     file.
     """
-    read = partial(_file_chunks, column=column, passage_words=passage_words, sizes=sizes)
+    files: Sequence[CorpusFile] = text.files
+    read = partial(_file_chunks, text=replace(text, files=(), left_out=()), sizes=sizes)
     context = spark.context
     near = [(number, file.path) for number, file in enumerate(files) if not file.remote]
     far = {file.path: number for number, file in enumerate(files) if file.remote}
@@ -234,28 +253,28 @@ def _far_file(entry: tuple[str, bytes], numbers: Any, read: Any) -> Iterator[Chu
 
 
 def _file_chunks(
-    number: int, path: Path, *, column: str, passage_words: int, sizes: Sizes
+    number: int, path: Path, *, text: CorpusText, sizes: Sizes
 ) -> Iterator[Chunk | FileEnd]:
-    counts: Counter[str] = Counter(documents=0, empty=0)
+    reading = FileReading(path, text, number, lambda size: None)
     held, place = _Held(), 0
-    end = FileEnd(number, counts)
+    problem: tuple[str, int | None, str] | None = None
+    no_text = False
     try:
-        for document in read_documents(path, column, counts=counts):
+        for document in reading:
             some = False
-            for text, word_count in counted_passages(document.text, passage_words):
-                held.add(text, word_count, document.source)
+            for passage, word_count in counted_passages(document.text, text.passage_words):
+                held.add(passage, word_count, (document.source, document.licence))
                 some = True
                 if len(held.keys) == sizes.chunk_passages or len(held.text) >= sizes.chunk_bytes:
                     yield held.chunk(number, place)
                     held, place = _Held(), place + 1
-            counts["empty"] += not some
+            reading.counts["empty"] += not some
     except DataError as error:
-        end.problem = (error.problem, error.line, error.remedy)
-        end.no_text = isinstance(error, NoTextColumn)
+        problem = (error.problem, error.line, error.remedy)
+        no_text = isinstance(error, NoTextColumn)
     if held.keys:
         yield held.chunk(number, place)
-    end.counts = dict(counts)
-    yield end
+    yield FileEnd(number, reading.about(), dict(reading.counts), problem, no_text)
 
 
 @dataclass
@@ -266,10 +285,10 @@ class _Held:
     bounds: list[int] = field(default_factory=lambda: [0])
     keys: list[int] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
-    sources: dict[str, int] = field(default_factory=dict)
+    sources: dict[tuple[str, str], int] = field(default_factory=dict)
     source_of: list[int] = field(default_factory=list)
 
-    def add(self, text: str, word_count: int, source: str) -> None:
+    def add(self, text: str, word_count: int, source: tuple[str, str]) -> None:
         self.text += text.encode("utf-8", "replace")
         self.bounds.append(len(self.text))
         self.keys.append(text_key(text))

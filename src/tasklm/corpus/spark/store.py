@@ -8,15 +8,18 @@ chunks.npy    int64 [chunks, 5], in corpus order: file, place in the file, passa
               passages kept, bytes kept
 kept.npy      bits, one per passage read: 0 for a repeat of an earlier one
 sample.json   the texts of some passages
+files.json    the files with the hashes of their contents, and the passages of each by licence
+portions.npy  uint32, the portion of each passage; only where a file has several
 store.json    format, files, how they are read, and counts; written last
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -25,6 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.corpus_text import CorpusText
+from tasklm.corpus.licences import RowRule
+from tasklm.corpus.portions import FileRead, counted, portions_from, read_files, write_files
 from tasklm.corpus.spark.fetched import FetchedPassages
 from tasklm.corpus.spark.files import (
     Chunk,
@@ -35,6 +41,7 @@ from tasklm.corpus.spark.files import (
     only_chunks,
     read_chunks,
 )
+from tasklm.corpus.spark.repeats import FirstOnes, Head, Weighed, first_ones, weigh
 from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
 from tasklm.errors import DataError, RunError
 from tasklm.storage.checksums import damage_is_clear, load_array
@@ -44,49 +51,61 @@ from tasklm.tracking import Tracker
 if TYPE_CHECKING:
     from tasklm.corpus.decontaminate import Contamination
 
-FORMAT = 1
+FORMAT = 2
 SAMPLE = 2000  # passages whose texts are kept here, for reports
-_KEYS_AT_ONCE = 1 << 20  # keys that a task holds before it sends them on
-_BUCKET_KEYS = 4 << 20  # keys that one task of the search for repeats sorts
 
 
-def spark_corpus_key(files: Sequence[CorpusFile], column: str, passage_words: int) -> str:
+def spark_corpus_key(text: CorpusText) -> str:
     """The key of the store built from these files and settings."""
-    return digest(["spark corpus", FORMAT, files_key(files), column, passage_words])
-
-
-@dataclass(frozen=True)
-class CorpusText:
-    """How a corpus is read: which files, which column, and the length of passages in words."""
-
-    files: Sequence[CorpusFile]
-    column: str
-    passage_words: int
+    return digest(["spark corpus", FORMAT, files_key(text.files), *text.settings])
 
 
 def build_spark_store(
     folder: Path, text: CorpusText, spark: Spark, tracker: Tracker, sizes: Sizes | None = None
 ) -> None:
     """Reads the files on the cluster and writes which passages there are to the folder."""
-    files, column, passage_words = text.files, text.column, text.passage_words
     sizes, started = sizes or Sizes(), time.monotonic()
     (folder / "store.json").unlink(missing_ok=True)
     with spark_errors_are_clear(), tracker.progress("reading the corpus"):
-        raw = _read(files, column, passage_words, sizes, spark)
-        heads, counts = _heads(raw, files, tracker)
-        read = sum(head[2] for head in heads)
-        first_bits = np.packbits(_first_ones(raw, heads, read, spark))
+        raw = _read(text, sizes, spark)
+        heads, ends = _heads(raw, text.files, tracker)
+        read = sum(head.passages for head in heads)
+        firsts = first_ones(raw, heads, spark)
+        first_bits = np.packbits(firsts.ones)
         numbered = raw.mapPartitions(only_chunks).map(_Numbering(heads, first_bits, spark))
-        weighed = sorted(numbered.map(_weigh).collect())
-        sample = _sample(numbered, sum(entry[2] for entry in weighed), spark)
+        weighed = sorted(numbered.map(weigh).collect(), key=lambda one: (one.file, one.place))
+        sample = _sample(numbered, sum(one.passages for one in weighed), spark)
+    counts = _counts(ends, weighed, read, text.files)
+    tracker.event("corpus", **counts, seconds=round(time.monotonic() - started, 3))
     rows = [
-        (*head, count, size) for head, (_, _, count, size, _) in zip(heads, weighed, strict=True)
+        (head.file, head.place, head.passages, one.passages, one.bytes)
+        for head, one in zip(heads, weighed, strict=True)
     ]
-    counts |= {
-        "passages": sum(row[3] for row in rows),
-        "bytes": sum(row[4] for row in rows),
-        "words": sum(entry[4] for entry in weighed),
+    np.save(folder / "chunks.npy", np.array(rows, np.int64), allow_pickle=False)
+    np.save(folder / "kept.npy", first_bits, allow_pickle=False)
+    write_json(folder / "sample.json", sample)
+    _write_portions(folder, [end.about for end in ends], firsts, weighed)
+    reading = {
+        "column": text.column,
+        "passage_words": text.passage_words,
+        "licence_column": text.licence_column,
+        "rules": [asdict(rule) for rule in text.rules],
+        "files": [asdict(file) for file in text.files],
+        "sizes": asdict(sizes),
     }
+    write_json(folder / "store.json", {"format": FORMAT, "counts": counts, **reading})
+
+
+def _counts(
+    ends: Sequence[FileEnd], weighed: Sequence[Weighed], read: int, files: Sequence[CorpusFile]
+) -> dict[str, int]:
+    """The counts of a corpus; raises DataError if it has no text."""
+    counts: Counter[str] = Counter({"documents": 0, "empty": 0})
+    for end in ends:
+        counts.update(end.counts)
+    counts["passages"] = sum(one.passages for one in weighed)
+    counts["bytes"] = sum(one.bytes for one in weighed)
+    counts["words"] = sum(one.words for one in weighed)
     counts["duplicates"] = read - counts["passages"]
     if not counts["passages"]:
         remedy = (
@@ -96,28 +115,33 @@ def build_spark_store(
         raise DataError(
             "the corpus has no text", file=", ".join(file.path for file in files[:3]), remedy=remedy
         )
-    tracker.event("corpus", **counts, seconds=round(time.monotonic() - started, 3))
-    np.save(folder / "chunks.npy", np.array(rows, np.int64), allow_pickle=False)
-    np.save(folder / "kept.npy", first_bits, allow_pickle=False)
-    write_json(folder / "sample.json", sample)
-    reading = {
-        "column": column,
-        "passage_words": passage_words,
-        "files": [asdict(file) for file in files],
-        "sizes": asdict(sizes),
-    }
-    write_json(folder / "store.json", {"format": FORMAT, "counts": counts, **reading})
+    return dict(counts)
 
 
-def _read(
-    files: Sequence[CorpusFile], column: str, passage_words: int, sizes: Sizes, spark: Spark
-) -> Any:
+def _write_portions(
+    folder: Path, files: Sequence[FileRead], firsts: FirstOnes, weighed: Sequence[Weighed]
+) -> None:
+    """Writes the files, the passages of each by licence, and, where files have several licences,
+    the portion of each passage.
+    """
+    passages: Counter[int] = Counter()
+    for one in weighed:
+        passages += counted(firsts.portions_in(one))
+    named = [(file, licence) for file, licence in firsts.places]
+    portions = portions_from(named, passages, firsts.repeats, firsts.elsewhere)
+    write_files(folder, files, portions)
+    if len({file for file, _ in named}) < len(named):
+        places = {(one.file, one.licence): at for at, one in enumerate(portions)}
+        new = np.array([places.get(name, 0) for name in named], np.uint32)
+        of_chunks = [new[firsts.portions_in(one)] for one in weighed]
+        np.save(folder / "portions.npy", np.concatenate(of_chunks), allow_pickle=False)
+
+
+def _read(text: CorpusText, sizes: Sizes, spark: Spark) -> Any:
     """The RDD of the files' Chunks and FileEnds; passages stay on the workers' disks once read."""
-    key = (tuple(files), column, passage_words, sizes)
+    key = (dataclasses.replace(text, left_out=()), sizes)
     if key not in spark.held:
-        spark.held[key] = spark.persisted(
-            read_chunks(files, column, passage_words, sizes, spark), "DISK_ONLY"
-        )
+        spark.held[key] = spark.persisted(read_chunks(text, sizes, spark), "DISK_ONLY")
     return spark.held[key]
 
 
@@ -137,14 +161,11 @@ def _sample(numbered: Any, passages: int, spark: Spark) -> list[str]:
 
 def _heads(
     raw: Any, files: Sequence[CorpusFile], tracker: Tracker
-) -> tuple[list[tuple[int, int, int]], dict[str, int]]:
-    """File, position and passages of every chunk in corpus order, and the counts; raises any
-    problem of a file.
-    """
+) -> tuple[list[Head], list[FileEnd]]:
+    """The chunks and the ends of the files in corpus order; raises any problem of a file."""
     parts = raw.map(_head).collect()
     ends = sorted((end for end in parts if isinstance(end, FileEnd)), key=lambda end: end.file)
     left_out = [end for end in ends if end.no_text]
-    counts: Counter[str] = Counter({"documents": 0, "empty": 0})
     for end in ends:
         if end.problem is not None:
             problem, line, remedy = end.problem
@@ -152,97 +173,28 @@ def _heads(
             if not end.no_text or (len(left_out) == len(files) and end is left_out[-1]):
                 raise error
             tracker.say(f"skipped in the corpus: {error}")
-        counts.update(end.counts)
-    return sorted(head for head in parts if not isinstance(head, FileEnd)), dict(counts)
+    heads = [head for head in parts if not isinstance(head, FileEnd)]
+    return sorted(heads, key=lambda head: (head.file, head.place)), ends
 
 
-def _head(part: Chunk | FileEnd) -> tuple[int, int, int] | FileEnd:
+def _head(part: Chunk | FileEnd) -> Head | FileEnd:
     if isinstance(part, FileEnd):
         return part
-    return part.file, part.place, len(part)
-
-
-def _weigh(chunk: Chunk) -> tuple[int, int, int, int, int]:
-    words = int(chunk.words.sum(dtype=np.int64))
-    return chunk.file, chunk.place, len(chunk), len(chunk.text), words
-
-
-def _first_ones(
-    raw: Any, heads: Sequence[tuple[int, int, int]], read: int, spark: Spark
-) -> NDArray[np.bool_]:
-    """For each passage read whether it is the first with its text.
-
-    Keys meet in buckets, each sorted by one task; only the places of repeats come back.
-    """
-    starts = spark.context.broadcast(_starts(heads, [head[2] for head in heads]))
-    buckets = max(1, min(-(-read // _BUCKET_KEYS), 1 << 16))
-    keyed = raw.mapPartitions(partial(_keys_by_bucket, starts=starts, buckets=buckets))
-    first_ones = np.ones(read, np.bool_)
-    for repeats in keyed.partitionBy(buckets, int).mapPartitions(_repeats).collect():
-        first_ones[repeats] = False
-    starts.unpersist()
-    return first_ones
-
-
-def _starts(heads: Sequence[tuple[int, ...]], counts: Sequence[int]) -> dict[tuple[int, int], int]:
-    starts, at = {}, 0
-    for head, count in zip(heads, counts, strict=True):
-        starts[head[0], head[1]] = at
-        at += count
-    return starts
-
-
-def _keys_by_bucket(
-    parts: Iterable[Chunk | FileEnd], starts: Any, buckets: int
-) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    held: list[NDArray[np.uint64]] = []
-    size = 0
-    for chunk in only_chunks(parts):
-        start = starts.value[chunk.file, chunk.place]
-        held.append(np.stack([chunk.keys, np.arange(start, start + len(chunk), dtype=np.uint64)]))
-        size += len(chunk)
-        if size >= _KEYS_AT_ONCE:
-            yield from _bucketed(held, buckets)
-            held, size = [], 0
-    if held:
-        yield from _bucketed(held, buckets)
-
-
-def _bucketed(
-    held: Sequence[NDArray[np.uint64]], buckets: int
-) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    pairs = np.concatenate(held, axis=1)
-    bucket_of = (pairs[0] % np.uint64(buckets)).astype(np.int64)
-    order = np.argsort(bucket_of, kind="stable")
-    bounds = np.searchsorted(bucket_of[order], np.arange(buckets + 1))
-    for bucket in np.unique(bucket_of).tolist():
-        yield bucket, np.ascontiguousarray(pairs[:, order[bounds[bucket] : bounds[bucket + 1]]])
-
-
-def _repeats(entries: Iterable[tuple[int, NDArray[np.uint64]]]) -> Iterator[NDArray[np.int64]]:
-    """Yields the numbers of the passages of a bucket whose text an earlier one has."""
-    arrays = [pairs for _, pairs in entries]
-    if arrays:
-        keys, numbers = np.concatenate(arrays, axis=1)
-        order = np.lexsort((numbers, keys))
-        again = np.flatnonzero(keys[order[1:]] == keys[order[:-1]]) + 1
-        yield numbers[order[again]].astype(np.int64)
+    return Head(part.file, part.place, len(part), part.licences)
 
 
 class _Numbering:
     """Chunk as read → chunk without repeats, numbered."""
 
-    def __init__(
-        self, heads: Sequence[tuple[int, ...]], first_bits: NDArray[np.uint8], spark: Spark
-    ) -> None:
-        counts = np.array([head[2] for head in heads], np.int64)
+    def __init__(self, heads: Sequence[Head], first_bits: NDArray[np.uint8], spark: Spark) -> None:
+        counts = np.array([head.passages for head in heads], np.int64)
         read = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         whole = np.unpackbits(first_bits, count=int(read[-1])).view(np.bool_)
         numbers = np.zeros(1, np.int64)
         if len(heads):
             numbers = np.cumsum([0, *np.add.reduceat(whole, read[:-1], dtype=np.int64)])
         bounds = zip(read[:-1].tolist(), read[1:].tolist(), numbers[:-1].tolist(), strict=True)
-        places = {(head[0], head[1]): place for head, place in zip(heads, bounds, strict=True)}
+        places = {(head.file, head.place): own for head, own in zip(heads, bounds, strict=True)}
         self._known = spark.context.broadcast((places, first_bits))
 
     def __call__(self, chunk: Chunk) -> Chunk:
@@ -273,20 +225,20 @@ class SparkStore:
                 )
                 raise RunError(f"{folder} was written by another version of tasklm. {again}")
             self.counts: dict[str, int] = dict(record["counts"])
-            self.files = [CorpusFile(**file) for file in record["files"]]
+            self.text = _text_of(record)
             self.sizes = Sizes(**record["sizes"])
-            self._column, self._passage_words = str(record["column"]), int(record["passage_words"])
             self.heads: NDArray[np.int64] = load_array(
                 folder / "chunks.npy", np.int64, dimensions=2
             )
             self._kept: NDArray[np.uint8] = load_array(folder / "kept.npy", np.uint8)
+            self.files, self.portions = read_files(folder)
             read, kept_passages = int(self.heads[:, 2].sum()), int(self.heads[:, 3].sum())
             whole = kept_passages == self.counts["passages"] and len(self._kept) == -(-read // 8)
         if not whole:
             raise damaged(path, "the files of the corpus are inconsistent")
         self.folder, self.spark = folder, spark
         # says what is in it
-        self.key = digest([record["counts"], record["files"], self._column, self._passage_words])
+        self.key = digest([record["counts"], record["files"], *self.text.settings])
 
     @property
     def local(self) -> None:
@@ -297,6 +249,16 @@ class SparkStore:
     def cluster(self) -> SparkStore:
         """This corpus."""
         return self
+
+    def portions_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of passages among the portions."""
+        path = self.folder / "portions.npy"
+        if path.exists():
+            return load_array(path, np.uint32, mapped=True)[numbers].astype(np.int64)
+        of_file = {portion.file: place for place, portion in enumerate(self.portions)}
+        chunks = np.searchsorted(np.cumsum(self.heads[:, 3]), numbers, side="right")
+        places = [of_file.get(file, -1) for file in self.heads[:, 0].tolist()]
+        return np.array(places, np.int64)[chunks]
 
     def contaminated(
         self, splits: Mapping[str, Sequence[str]], run_words: int, tracker: Tracker
@@ -320,8 +282,10 @@ class SparkStore:
     def chunks(self) -> Any:
         """The RDD of all Chunks, without repeats and numbered."""
         if self.key not in self.spark.held:
-            raw = _read(self.files, self._column, self._passage_words, self.sizes, self.spark)
-            numbering = _Numbering(self.heads.tolist(), self._kept, self.spark)
+            raw = _read(self.text, self.sizes, self.spark)
+            rows = self.heads[:, :3].tolist()
+            heads = [Head(file, place, passages) for file, place, passages in rows]
+            numbering = _Numbering(heads, self._kept, self.spark)
             self.spark.held[self.key] = raw.mapPartitions(only_chunks).map(numbering)
         return self.spark.held[self.key]
 
@@ -357,6 +321,17 @@ class SparkStore:
         return [texts[int(number)] for number in numbers]
 
 
+def _text_of(record: Mapping[str, Any]) -> CorpusText:
+    """How a store was read, from its record."""
+    return CorpusText(
+        tuple(CorpusFile(**file) for file in record["files"]),
+        str(record["column"]),
+        int(record["passage_words"]),
+        str(record["licence_column"]),
+        tuple(RowRule(tuple(rule["patterns"]), str(rule["otherwise"])) for rule in record["rules"]),
+    )
+
+
 def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str, str, str]]]:
     first, last = np.searchsorted(wanted.value, [chunk.start, chunk.start + len(chunk)])
     numbers = wanted.value[first:last].tolist()
@@ -367,7 +342,7 @@ def _wanted_passages(chunk: Chunk, wanted: Any) -> Iterator[list[tuple[int, str,
                 chunk.start + i,
                 f"{int(chunk.keys[i]):016x}",
                 chunk.passage(i),
-                chunk.sources[chunk.source_of[i]],
+                chunk.source(i),
             )
             for i in at
         ]

@@ -21,7 +21,7 @@ from tasklm.recipe.toml import load
 from tasklm.registry import nearest
 from tasklm.tasks.audit import audit_splits
 from tasklm.tasks.base import TASKS, Task
-from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.examples import Example, Finding, Splits, left_out_by_file
 from tasklm.tasks.members import joined
 from tasklm.tasks.readers.splits import read_splits, resolved
 from tasklm.tasks.several import Several, is_name
@@ -184,6 +184,7 @@ def _joined(splits: Mapping[str, Splits]) -> Splits:
         whole.dev += joined(name, own.dev)
         whole.test += joined(name, own.test)
         whole.notes += [f"{name}, {note}" for note in own.notes]
+        whole.leaks += own.leaks
     return whole
 
 
@@ -265,4 +266,5 @@ def _drop(splits: dict[str, Splits], leaks: Sequence[Leak]) -> None:
             where = ", ".join(leak.where for leak in mine)
             count = f"{len(own.train) - len(left):,} examples"
             own.notes.append(f"train: {count} left out because they also occur in {where}")
+        own.leaks += left_out_by_file(own.train, left)
         own.train = left

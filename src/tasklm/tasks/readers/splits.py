@@ -13,7 +13,7 @@ from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data
 from tasklm.storage.safe_reading import home_path, is_there
 from tasklm.tasks.base import TASKS, Task
-from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.examples import Example, Splits, left_out_by_file
 from tasklm.tasks.readers.formats import recognise
 
 
@@ -62,8 +62,10 @@ def read_splits(data: Data) -> Splits:
     test = _split("test", data.test, data, notes)
     _require_same_reading(data, notes)
     _require_classes(train, data.train)
+    given, leaks = [*train, *dev], Counter[str]()
     if data.leaks == "drop":
         train, dev = _without_leaks(train, dev, test, data, notes)
+        leaks = left_out_by_file(given, [*train, *dev])
     if not data.dev:
         train, dev = _held_out(train, data)
         notes.append(
@@ -71,7 +73,7 @@ def read_splits(data: Data) -> Splits:
             f"which keeps {len(train):,}; identical texts stay together"
         )
     _require_known_labels(train, {"dev": dev, "test": test}, data)
-    return Splits(train, dev, test, notes)
+    return Splits(train, dev, test, notes, leaks)
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:

@@ -47,14 +47,23 @@ def sampled(
     """The text, or evenly spaced passages of it that have about `most` tokens together; without
     those that are left out.
     """
-    total = int(text.offsets[-1])
-    if total <= most and not len(left_out):
+    passages = sampled_passages(text, most, left_out)
+    if len(passages) == len(text):
         return text
-    count = max(1, min(len(text), int(len(text) * most / total)))
-    passages = np.unique(np.linspace(0, len(text) - 1, count).astype(np.int64))
-    passages = passages[~np.isin(passages, left_out)]
     pieces = [text.tokens[text.offsets[number] : text.offsets[number + 1]] for number in passages]
     return Shards(np.concatenate(pieces), np.cumsum([0, *map(len, pieces)]))
+
+
+def sampled_passages(
+    text: Shards, most: int = MOST_TOKENS, left_out: np.ndarray | Sequence[int] = ()
+) -> np.ndarray:
+    """The numbers of the passages in a sample of a text."""
+    total = int(text.offsets[-1])
+    count = len(text)
+    if total > most:
+        count = max(1, min(len(text), int(len(text) * most / total)))
+    passages = np.unique(np.linspace(0, len(text) - 1, count).astype(np.int64))
+    return passages[~np.isin(passages, left_out)]
 
 
 def frequencies(texts: Sequence[Shards], types: int, left_out: Sequence[int]) -> np.ndarray:
