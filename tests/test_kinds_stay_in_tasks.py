@@ -23,6 +23,7 @@ ANY_KIND = {
     "members",
     "text_lessons",
     "turns",
+    "rivals",
     "readers.splits",
     "readers.several",
     "readers.labelled_share",

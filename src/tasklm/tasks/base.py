@@ -26,6 +26,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.rivals import Rivals
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -284,6 +285,15 @@ class Task(Protocol):
 
     def label_of(self, answer: Answer) -> Label:
         """The label of an answer, in the form of `Example.label`."""
+        ...
+
+    @property
+    def unranked(self) -> str:
+        """Why texts cannot be ranked by how unsure the model is of them; "" where they can."""
+        ...
+
+    def rivals(self, answer: Answer) -> Rivals:
+        """What an answer wavers between; raises RecipeError where texts cannot be ranked."""
         ...
 
     def metric(self, name: str) -> Metric:

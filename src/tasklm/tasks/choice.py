@@ -37,6 +37,7 @@ from tasklm.tasks.metrics import option_metric
 from tasklm.tasks.readers.choice_files import MOST_OPTIONS, read_choices
 from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.texts import cut, joined
+from tasklm.tasks.rivals import Rivals, likeliest
 from tasklm.tasks.saved import whole_in
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Choice(LabelsAlone):
     classifies, pairs, cased = False, False, False
     reads_vectors = False
     unsmoothed = "options differ from example to example and are no classes"
-    incomparable = ""
+    incomparable = unranked = ""
     labels_alone = "raw text has no question with options"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True
@@ -259,6 +260,11 @@ class Choice(LabelsAlone):
     def label_of(self, answer: Answer) -> Label:
         """The number of the option."""
         return int(answer["number"])
+
+    def rivals(self, answer: Answer) -> Rivals:
+        """The two likeliest options, counted from 1."""
+        named = {f"option {n}": odds for n, odds in enumerate(answer["probabilities"], 1)}
+        return likeliest(named)
 
     def metric(self, name: str) -> Metric:
         """The accuracy."""

@@ -25,6 +25,7 @@ from tasklm.tasks.metrics import class_metric
 from tasklm.tasks.readers.folders import is_dataset
 from tasklm.tasks.readers.text_files import read_folder
 from tasklm.tasks.readers.texts import encode_examples, label_name, read_text_examples
+from tasklm.tasks.rivals import Rivals, likeliest
 from tasklm.tasks.saved import names_in
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Classify:
     kind: ClassVar[str] = "classify"
     classifies, pairs, cased = True, True, False
     reads_vectors = True
-    unsmoothed, incomparable = "", ""
+    unsmoothed, incomparable, unranked = "", "", ""
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 
@@ -196,6 +197,9 @@ class Classify:
 
     def label_of(self, answer: Answer) -> str:
         return str(answer["label"])
+
+    def rivals(self, answer: Answer) -> Rivals:
+        return likeliest(answer["probabilities"])
 
     def metric(self, name: str) -> Metric:
         return class_metric(name, self.labels)

@@ -36,6 +36,7 @@ from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.metrics import label_set_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
+from tasklm.tasks.rivals import Rivals, nearest_threshold
 from tasklm.tasks.saved import names_in, numbers_in
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Multilabel:
     classifies, pairs, cased = False, True, False
     reads_vectors = True
     unsmoothed = "each label is decided by itself, without classes beside it"
-    incomparable = ""
+    incomparable = unranked = ""
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 
@@ -135,7 +136,7 @@ class Multilabel:
         if few:
             message = (
                 f"{len(few)} of {len(self.labels)} labels have "
-                f"fewer than {FEW} training examples: {_listed(few)}. "
+                f"fewer than {FEW} training examples: {first_few(list(map(repr, few)), 10)}. "
                 "Add examples, or merge or remove these labels."
             )
             rare = f"{len(few)} of {len(self.labels)} labels have fewer than {FEW} examples"
@@ -153,7 +154,7 @@ class Multilabel:
                 missing = sorted(used - known)
                 message = (
                     f"{len(strange):,} of the {len(part):,} examples of {name} have labels that "
-                    f"do not occur in train: {_listed(missing)}. "
+                    f"do not occur in train: {first_few(list(map(repr, missing)), 10)}. "
                     "They count as missed; add training examples of them, or correct them."
                 )
                 examples = tuple(
@@ -275,6 +276,9 @@ class Multilabel:
         """The sorted names."""
         return tuple(sorted(answer["labels"]))
 
+    def rivals(self, answer: Answer) -> Rivals:
+        return nearest_threshold(answer["probabilities"], self.thresholds)
+
     def metric(self, name: str) -> Metric:
         """The named metric of label sets."""
         return label_set_metric(name, self.labels)
@@ -392,7 +396,3 @@ def _split(names: Sequence[str], mark: str) -> tuple[str, ...]:
         else:
             parts.append(name)
     return tuple(sorted({part.strip() for part in parts if part.strip()}))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return first_few([repr(name) for name in names], 10)

@@ -46,6 +46,7 @@ from tasklm.tasks.readers.word_rows import (
     word_example,
     words_of,
 )
+from tasklm.tasks.rivals import Unranked
 from tasklm.tasks.saved import names_in, text_in, truth_in
 from tasklm.tasks.text_lessons import SentenceUnit, TaughtTrees
 
@@ -58,7 +59,7 @@ DIGITS = 9  # of the number of a word, at most
 
 
 @TASKS.register("parse")
-class Parse(TaughtTrees):
+class Parse(Unranked, TaughtTrees):
     """Dependency parsing; the label of an example is a list of (head, relation), a head being the
     number of a word from 1, or 0.
 
@@ -69,6 +70,7 @@ class Parse(TaughtTrees):
 
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
+    unranked = "trees are answered without their probabilities"
     reads_vectors = False
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False

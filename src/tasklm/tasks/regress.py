@@ -33,6 +33,7 @@ from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_score
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.metrics import number_metric
 from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, read_text_examples
+from tasklm.tasks.rivals import Unranked
 from tasklm.tasks.saved import number_in
 
 if TYPE_CHECKING:
@@ -53,13 +54,14 @@ USUAL = 3.0
 
 
 @TASKS.register("regress")
-class Regress(LabelsAlone):
+class Regress(LabelsAlone, Unranked):
     """A score between the smallest and the largest label of train."""
 
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
     unsmoothed = incomparable = "scores are numbers, not classes"
+    unranked = "a score does not say how sure it is"
     labels_alone = "a score is one number, without a distribution to agree with"
     metrics: tuple[str, ...] = ("spearman", "pearson")
     packs: bool = True

@@ -26,6 +26,7 @@ from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.mean_metric import MeanMetric
 from tasklm.tasks.members import Member, numbered, parts_of, places_of
+from tasklm.tasks.rivals import Unranked
 from tasklm.tasks.saved import number_in, text_in
 from tasklm.tasks.turns import Turn, lesson_width
 
@@ -61,13 +62,14 @@ def is_name(name: str) -> bool:
 
 
 @TASKS.register(KIND)
-class Several:
+class Several(Unranked):
     """Tasks with one encoder and one head; with a head for each turn where some take turns."""
 
     kind: ClassVar[str] = KIND
     classifies, reads_vectors, packs, together = False, False, True, 1
     metrics: tuple[str, ...] = (MEAN,)
     elsewhere = None
+    unranked = "each of several tasks has its own texts; name one with --task"
 
     def __init__(
         self,

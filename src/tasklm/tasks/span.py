@@ -55,6 +55,7 @@ from tasklm.tasks.heads.wide_answers import POINTS
 from tasklm.tasks.metrics import answer_metric
 from tasklm.tasks.readers.columns import needs_columns
 from tasklm.tasks.readers.squad import Gold, first_place, read_questions
+from tasklm.tasks.rivals import Unranked
 from tasklm.tasks.saved import number_in, truth_in, whole_in
 from tasklm.tasks.text_lessons import TaughtSpans
 
@@ -85,7 +86,7 @@ class GoldTexts:
 
 
 @TASKS.register("span")
-class Span(LabelsAlone, TaughtSpans):
+class Span(LabelsAlone, Unranked, TaughtSpans):
     """Extractive question answering.
 
     Gold labels are lists of (answer, its start), predicted ones texts; "": no answer.
@@ -94,6 +95,7 @@ class Span(LabelsAlone, TaughtSpans):
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
     reads_vectors = False
+    unranked = "answers in a text have no rival of known probability"
     labels_alone = "raw text has no questions"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False

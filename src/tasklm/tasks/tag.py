@@ -59,6 +59,7 @@ from tasklm.tasks.readers.word_rows import (
     word_example,
     words_of,
 )
+from tasklm.tasks.rivals import Unranked
 from tasklm.tasks.saved import names_in, text_in, truth_in
 
 if TYPE_CHECKING:
@@ -72,13 +73,14 @@ Tags = list[str]
 
 
 @TASKS.register("tag")
-class Tag:
+class Tag(Unranked):
     """Sequence labelling; the label of an example is the list of its words' tags."""
 
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
     unsmoothed, incomparable = "", ""
+    unranked = "tags are answered without their probabilities"
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1
