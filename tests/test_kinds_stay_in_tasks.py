@@ -31,6 +31,8 @@ ANY_KIND = {
     "readers.columns",
     "readers.folders",
     "readers.texts",
+    "readers.sheets",
+    "readers.label_sets",
     "readers.conll",
     "consistency.base",
     "heads.layers",

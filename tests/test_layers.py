@@ -37,6 +37,7 @@ ORDER = [
     {"analysis"},
     {"report"},
     {"serve", "watch"},
+    {"labelling"},
     {"demo"},
     {"pipeline"},
     {"contestants"},

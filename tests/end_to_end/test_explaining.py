@@ -17,7 +17,7 @@ from tasklm.cli.app import app
 from tasklm.errors import RecipeError, RunError
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.toml import load
-from tasklm.serve.explainer import run_of
+from tasklm.serve.finished_run import run_of
 from tasklm.tracking import Tracker
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.conftest import options

@@ -23,7 +23,7 @@ from tasklm.models.task_model import answers_of
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import dump, load
-from tasklm.serve.explainer import training_examples
+from tasklm.serve.finished_run import training_examples
 from tasklm.serve.predictor import Predictor
 from tasklm.storage.files import read_json, write_json
 from tasklm.tasks.base import score

@@ -128,8 +128,7 @@ class TaskLM(Estimator):
         if self.minutes is not None:
             overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
-        tracker = Tracker(Console(stderr=True) if self.verbose else None, verbose=self.verbose > 1)
-        self.scores_ = run_pipeline(recipe, folder, tracker)
+        self.scores_ = run_pipeline(recipe, folder, self._tracker())
         self.folder_ = folder
         self._use(folder / MODEL, columns_for(recipe))
         if labels is not None:
@@ -237,6 +236,25 @@ class TaskLM(Estimator):
         example = example_from(text, predictor.task, predictor.data)
         return ShownExplanation.of(explainer.explain_example(example, top))
 
+    def label_next(
+        self, texts: str | Path | Iterable[Input], n: int = 100, task: str = ""
+    ) -> list[dict[str, Any]]:
+        """The texts whose labels would help most, as rows with the columns of the training data,
+        the label None, `doubt` and `reason`; the one that helps most first.
+
+        `texts`: a file or folder, which may be larger than memory, or texts, pairs or rows.
+        """
+        from tasklm.labelling.sheet import row_of
+        from tasklm.labelling.suggesting import Labeller
+
+        self._whole()
+        labeller, tracker = Labeller.of(self.model_folder_, task), self._tracker()
+        if isinstance(texts, str | Path):
+            suggestions = labeller.from_pile(labeller.pile([str(texts)]), n, tracker)
+        else:
+            suggestions = labeller.from_texts(texts, n, tracker)
+        return [row_of(one, suggestions.columns) for one in suggestions.suggestions]
+
     def report(self, to: str | Path | None = None) -> Report:
         """The path of the run's report, or of its copy written to `to`; a notebook shows it as a
         page.
@@ -339,6 +357,10 @@ class TaskLM(Estimator):
         self.classes_ = np.array(self.predictor_.labels)
         if members := members_of(self.predictor_.task):
             self.classes_ = {member.name: np.array(member.task.labels) for member in members}
+
+    def _tracker(self) -> Tracker:
+        """What shows messages and progress, if they are wanted."""
+        return Tracker(Console(stderr=True) if self.verbose else None, verbose=self.verbose > 1)
 
     def _temporary(self) -> Path:
         self._keeps_folder = tempfile.TemporaryDirectory(

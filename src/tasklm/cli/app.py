@@ -16,6 +16,7 @@ from tasklm.cli.distill import distill
 from tasklm.cli.explain import check_labels, explain
 from tasklm.cli.export import export
 from tasklm.cli.forecast import DEFAULT_SECONDS, show_forecast
+from tasklm.cli.label_next import label_next
 from tasklm.cli.last_resort import Verbs, guarded
 from tasklm.cli.options import (
     EXTRA,
@@ -340,6 +341,7 @@ app.command()(predict)
 app.command()(search)
 app.command()(explain)
 app.command()(bill)
+app.command()(label_next)
 app.command()(export)
 app.command()(score)
 app.command()(rerank)

@@ -207,7 +207,8 @@ def _columns(folder: Path) -> Columns:
 
 def _explainer(folder: Path) -> Explainer | None:
     """The explainer of the model's predictions; None, with the reason printed, if there is none."""
-    from tasklm.serve.explainer import Explainer, run_of
+    from tasklm.serve.explainer import Explainer
+    from tasklm.serve.finished_run import run_of
 
     try:
         if (run_of(folder) / MODEL).resolve() != folder.resolve():

@@ -28,7 +28,7 @@ from tasklm.select.lexical.index import StoredIndex
 from tasklm.select.lexical.queries import make_queries
 from tasklm.select.lexical.search import Scoring, search
 from tasklm.select.lexical.terms import stemmer
-from tasklm.serve.explainer import model_of, run_of, training_examples
+from tasklm.serve.finished_run import model_of, run_of, training_examples
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import write_text
 from tasklm.tasks.readers.splits import read_splits

@@ -26,6 +26,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.registry import Registry
 from tasklm.tasks.examples import Example, Finding, Splits
+from tasklm.tasks.readers.sheets import SheetColumns
 from tasklm.tasks.rivals import Rivals
 
 if TYPE_CHECKING:
@@ -294,6 +295,11 @@ class Task(Protocol):
 
     def rivals(self, answer: Answer) -> Rivals:
         """What an answer wavers between; raises RecipeError where texts cannot be ranked."""
+        ...
+
+    @classmethod
+    def sheet(cls, path: Path, data: Data) -> SheetColumns:
+        """The columns of a training file, for a sheet of texts to label; raises as `rivals`."""
         ...
 
     def metric(self, name: str) -> Metric:

@@ -34,8 +34,9 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_options
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.metrics import option_metric
-from tasklm.tasks.readers.choice_files import MOST_OPTIONS, read_choices
+from tasklm.tasks.readers.choice_files import MOST_OPTIONS, read_choices, sheet_of_choices
 from tasklm.tasks.readers.columns import needs_columns
+from tasklm.tasks.readers.sheets import SheetColumns
 from tasklm.tasks.readers.texts import cut, joined
 from tasklm.tasks.rivals import Rivals, likeliest
 from tasklm.tasks.saved import whole_in
@@ -88,6 +89,11 @@ class Choice(LabelsAlone):
     def read(cls, path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
         """The examples of a table, or of RACE's JSON files, and notes."""
         return read_choices(path, data, labelled)
+
+    @classmethod
+    def sheet(cls, path: Path, data: Data) -> SheetColumns:
+        """The columns of a table, or the usual ones."""
+        return sheet_of_choices(path, data)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Choice:

@@ -23,8 +23,14 @@ from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
 from tasklm.tasks.metrics import class_metric
 from tasklm.tasks.readers.folders import is_dataset
+from tasklm.tasks.readers.sheets import SheetColumns
 from tasklm.tasks.readers.text_files import read_folder
-from tasklm.tasks.readers.texts import encode_examples, label_name, read_text_examples
+from tasklm.tasks.readers.texts import (
+    encode_examples,
+    label_name,
+    read_text_examples,
+    sheet_of_texts,
+)
 from tasklm.tasks.rivals import Rivals, likeliest
 from tasklm.tasks.saved import names_in
 
@@ -71,6 +77,10 @@ class Classify:
         if path.is_dir() and not is_dataset(path):
             return read_folder(path, labelled)
         return read_text_examples(path, data, labelled, label_name)
+
+    @classmethod
+    def sheet(cls, path: Path, data: Data) -> SheetColumns:
+        return sheet_of_texts(path, data)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:

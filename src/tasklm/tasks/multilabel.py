@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from tasklm.console.markdown import code
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
-from tasklm.storage.safe_reading import parse_json
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -35,7 +33,14 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_labels
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.metrics import label_set_metric
-from tasklm.tasks.readers.texts import LABEL_NAMES, encode_examples, label_name, read_text_examples
+from tasklm.tasks.readers.label_sets import Joined, label_set, split_names
+from tasklm.tasks.readers.sheets import SheetColumns
+from tasklm.tasks.readers.texts import (
+    LABEL_NAMES,
+    encode_examples,
+    read_text_examples,
+    sheet_of_texts,
+)
 from tasklm.tasks.rivals import Rivals, nearest_threshold
 from tasklm.tasks.saved import names_in, numbers_in
 
@@ -93,15 +98,21 @@ class Multilabel:
         """The examples of a table and notes; a cell has a list of names, or a text with | or ,
         between them.
         """
-        examples, notes = read_text_examples(path, data, labelled, _cell, SET_NAMES)
+        examples, notes = read_text_examples(path, data, labelled, label_set, SET_NAMES)
         if not labelled:
             return examples, notes
         names = list(chain.from_iterable(example.label for example in examples))
-        texts = [name for name in names if isinstance(name, _Joined)]
+        texts = [name for name in names if isinstance(name, Joined)]
         mark = "|" if any("|" in text for text in texts) else ","
         if any(mark in text for text in texts):
             notes.append(f"labels are separated by {mark!r}")
-        return [replace(example, label=_split(example.label, mark)) for example in examples], notes
+        return [
+            replace(example, label=split_names(example.label, mark)) for example in examples
+        ], notes
+
+    @classmethod
+    def sheet(cls, path: Path, data: Data) -> SheetColumns:
+        return sheet_of_texts(path, data, SET_NAMES)
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Multilabel:
@@ -365,34 +376,3 @@ def best_threshold(gold: NDArray[np.bool_], probabilities: Floats) -> float:
         return 0.5
     equal = middles[f1 == f1.max()]
     return float(equal[np.argmin(np.abs(equal - 0.5))])
-
-
-class _Joined(str):
-    """Names in one text, not yet split: which mark separates them is known
-    when the file is read.
-    """
-
-
-def _cell(value: Any, column: str, path: Path, line: int) -> tuple[str, ...]:
-    if isinstance(value, str) and value.strip().startswith("["):
-        with contextlib.suppress(ValueError):  # a name may begin with a bracket
-            value = parse_json(value)
-    if isinstance(value, list | tuple):
-        return tuple(label_name(entry, column, path, line) for entry in value)
-    if (
-        value is None
-        or (isinstance(value, str) and not value.strip())
-        or (isinstance(value, float) and value != value)
-    ):
-        return ()
-    return (_Joined(label_name(value, column, path, line)),)
-
-
-def _split(names: Sequence[str], mark: str) -> tuple[str, ...]:
-    parts: list[str] = []
-    for name in names:
-        if isinstance(name, _Joined):
-            parts += name.split(mark)
-        else:
-            parts.append(name)
-    return tuple(sorted({part.strip() for part in parts if part.strip()}))

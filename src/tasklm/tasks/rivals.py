@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tasklm.errors import RecipeError
+from tasklm.recipe.data_sections import Data
+from tasklm.tasks.readers.sheets import SheetColumns
 
 # two answers and their probabilities, the likelier first
 Rivals = tuple[tuple[str, float], tuple[str, float]]
@@ -15,12 +18,21 @@ class Unranked:
     """A kind of task whose answers do not say how sure they are, and why."""
 
     kind: ClassVar[str]
-    unranked: str
+    unranked: ClassVar[str]
 
     def rivals(self, answer: Mapping[str, Any]) -> Rivals:
         """There are none: see `unranked`."""
-        problem = f"texts cannot be ranked for tasks of kind {self.kind}: {self.unranked}"
-        raise RecipeError([f"{problem}. Label texts drawn at random, such as with shuf -n 100"])
+        raise self._refusal()
+
+    @classmethod
+    def sheet(cls, path: Path, data: Data) -> SheetColumns:
+        """There is none: see `unranked`."""
+        raise cls._refusal()
+
+    @classmethod
+    def _refusal(cls) -> RecipeError:
+        problem = f"texts cannot be ranked for tasks of kind {cls.kind}: {cls.unranked}"
+        return RecipeError([f"{problem}. Label texts drawn at random, such as with shuf -n 100"])
 
 
 def likeliest(probabilities: Mapping[str, float]) -> Rivals:

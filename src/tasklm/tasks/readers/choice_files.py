@@ -18,6 +18,13 @@ from tasklm.storage.safe_reading import parse_json
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.columns import column_names, named_columns
 from tasklm.tasks.readers.folders import table_rows
+from tasklm.tasks.readers.sheets import (
+    SheetColumns,
+    is_blank,
+    is_sheet,
+    require_filled,
+    unfilled,
+)
 
 ARTICLES = ("article", "context", "passage", "ctx", "text")
 QUESTIONS = ("question",)
@@ -36,11 +43,15 @@ class _Question:
     answer: Any  # as the file has it
     file: Path
     line: int
+    blank: bool = False  # in a sheet, without an answer yet
 
 
 def read_choices(path: Path, data: Data, labelled: bool) -> tuple[list[Example], list[str]]:
     """The examples of a table, of a JSON file of RACE's or of a folder of them, and notes."""
-    questions, note = _read(path, data, labelled)
+    read, note = _read(path, data, labelled)
+    questions = [question for question in read if not question.blank]
+    blank = [question.line for question in read if question.blank]
+    require_filled(path, data.label_column or ANSWERS[0], len(questions), len(blank))
     by_text = labelled and all(
         isinstance(question.answer, str) and question.answer in question.options
         for question in questions
@@ -52,7 +63,7 @@ def read_choices(path: Path, data: Data, labelled: bool) -> tuple[list[Example],
         examples.append(
             Example(texts, label, str(question.file), question.line, options=question.options)
         )
-    return examples, [note]
+    return examples, [note, *unfilled(blank)]
 
 
 def _read(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]:
@@ -133,15 +144,33 @@ def _asked(article: dict[str, Any], path: Path, line: int, labelled: bool) -> It
         )
 
 
-def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]:
+def sheet_of_choices(path: Path, data: Data) -> SheetColumns:
+    """The columns of a training table that a sheet of further questions has; the usual names where
+    training data are articles in RACE's layout.
+    """
+    if path.is_dir() or kind_of(path) in PLAIN or "questions" in column_names(path):
+        return SheetColumns((ARTICLES[0], QUESTIONS[0]), ANSWERS[0], OPTIONS[0])
+    texts, options = _text_columns(path, data)
+    (label,) = named_columns(path, data.label_column, [ANSWERS], "label_column")
+    return SheetColumns(tuple(texts), label, options)
+
+
+def _text_columns(path: Path, data: Data) -> tuple[list[str], str]:
+    """The columns of the texts before the options, and that of the options."""
     names = {name.lower() for name in column_names(path)}
     usual = [known for known in (ARTICLES, QUESTIONS) if names.intersection(known)] or [QUESTIONS]
     if data.text_column:
         usual = [ARTICLES, QUESTIONS] if "," in data.text_column else [QUESTIONS]
     texts = named_columns(path, data.text_column, usual, "text_column")
     (options,) = named_columns(path, data.options_column, [OPTIONS], "options_column")
+    return texts, options
+
+
+def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str]:
+    texts, options = _text_columns(path, data)
     note = f"text columns {' and '.join(map(repr, texts))}, options column {options!r}"
     wanted = [*texts, options]
+    sheet = labelled and is_sheet(column_names(path))
     if labelled:
         (label,) = named_columns(path, data.label_column, [ANSWERS], "label_column")
         note += f", label column {label!r}"
@@ -149,9 +178,10 @@ def _table(path: Path, data: Data, labelled: bool) -> tuple[list[_Question], str
     questions = []
     for row in table_rows(path, wanted):
         answer = row.values[label] if labelled else None
+        blank = sheet and is_blank(answer)
         cell, answer = _unnamed(row.values[options], answer)
         before, listed = _before(row, texts, path), _options(cell, path, row.line)
-        questions.append(_Question(before, listed, answer, path, row.line))
+        questions.append(_Question(before, listed, answer, path, row.line, blank))
     return questions, note
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tasklm.corpus.streams import Watch
 from tasklm.corpus.tables import TABLES, Row, kind_of, places_of, read_lines, read_rows
 from tasklm.errors import DataError
 from tasklm.storage.safe_reading import read_json_file
@@ -124,19 +125,23 @@ def is_dataset(folder: Path) -> bool:
 
 
 def table_rows(
-    path: Path, columns: Sequence[str] | None = None, *, left_out: list[int] | None = None
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    left_out: list[int] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[Row]:
     """Yields the rows of a table, as `read_rows`, or of GLUE's TSV files or a Hugging Face dataset,
     classes by their names.
 
     GLUE's QQP has lines that are cut short: they raise, or, if `left_out` is given, are skipped and
-    their numbers added to it.
+    their numbers added to it. `watch` gets the bytes of a plain table.
     """
     if path.is_dir():
         return _dataset_rows(path, columns)
     if kind_of(path) == ".tsv" and (header := _glue_header(path)) is not None:
         return _glue_rows(path, header, columns, left_out)
-    return read_rows(path, columns)
+    return read_rows(path, columns, watch=watch)
 
 
 def _fields(line: str) -> list[str]:

@@ -19,6 +19,7 @@ from tasklm.storage.safe_reading import is_link, is_there, parse_json
 from tasklm.tasks.readers.choice_files import ANSWERS, ARTICLES, OPTIONS, QUESTIONS
 from tasklm.tasks.readers.columns import PEEK
 from tasklm.tasks.readers.folders import COLUMNS, split_files, table_rows
+from tasklm.tasks.readers.sheets import own_columns
 from tasklm.tasks.readers.squad import (
     ANSWER_NAMES,
     CONTEXT_NAMES,
@@ -155,7 +156,7 @@ def _table(path: Path) -> Recognised:
     rows = list(islice(table_rows(path, left_out=[]), PEEK))
     names: dict[str, str] = {}
     for row in reversed(rows):  # of names that differ only in case, the first counts
-        names.update((name.lower(), name) for name in reversed(row.values))
+        names.update((name.lower(), name) for name in reversed(own_columns(list(row.values))))
     recognised = _by_words(rows, names) or _choice(rows, names) or _span(path, rows, names)
     return recognised or _texts(path, rows, names)
 

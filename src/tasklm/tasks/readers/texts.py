@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.corpus.sources import PLAIN, as_text, mean_length
+from tasklm.corpus.streams import Watch
 from tasklm.corpus.tables import SHOWN, TABLES, Row, kind_of, listed, missing_column, read_lines
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data
 from tasklm.tasks.base import Label, Tokeniser, Unit
 from tasklm.tasks.examples import Example, first_few
 from tasklm.tasks.readers.columns import PEEK
-from tasklm.tasks.readers.folders import table_rows
+from tasklm.tasks.readers.folders import is_dataset, table_rows
+from tasklm.tasks.readers.sheets import (
+    SheetColumns,
+    is_blank,
+    is_sheet,
+    own_columns,
+    require_filled,
+    unfilled,
+)
 
 LABEL_NAMES = (
     "label",
@@ -78,6 +87,7 @@ class TextColumns:
 
     texts: tuple[str, ...]
     label: str
+    sheet: bool = False  # its rows may be without a label yet
 
     def note(self) -> str:
         """What was detected, for the user."""
@@ -104,7 +114,8 @@ def find_columns(
             raise DataError("a plain text file has no labels", file=path, line=1, remedy=remedy)
         return TextColumns((), "")
     rows = list(islice(table_rows(path, left_out=[]), PEEK))
-    names = list(dict.fromkeys(chain.from_iterable(row.values for row in rows)))
+    table_names = list(dict.fromkeys(chain.from_iterable(row.values for row in rows)))
+    names = own_columns(table_names)
     texts = _given_texts(path, data.text_column, names)
     if labelled and data.label_column and data.label_column not in names:
         raise missing_column(path, data.label_column, names)
@@ -119,24 +130,28 @@ def find_columns(
         raise DataError(
             f"column {label!r} cannot be both text and label", file=path, line=1, remedy=NAME_THEM
         )
-    return TextColumns(texts, label)
+    return TextColumns(texts, label, is_sheet(table_names))
 
 
 def read_texts(
-    path: Path, data: Data, labelled: bool = True, columns: TextColumns | None = None
+    path: Path,
+    data: Data,
+    labelled: bool = True,
+    columns: TextColumns | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[tuple[tuple[str, ...], Any, int]]:
     """Yields texts (one or two), the label as in the file (None if none is needed) and the line of
     every row.
     """
     columns = columns or find_columns(path, data, labelled)
     if not columns.texts:
-        for number, line in enumerate(read_lines(path), 1):
+        for number, line in enumerate(read_lines(path, watch), 1):
             yield (line.rstrip("\r\n"),), None, number
         return
     wanted = list(columns.texts)
     if labelled:
         wanted.append(columns.label)
-    for row in table_rows(path, wanted):
+    for row in table_rows(path, wanted, watch=watch):
         texts = tuple(as_text(row.values[name], name, path, row.line) for name in columns.texts)
         label = row.values[columns.label] if labelled else None
         yield texts, label, row.line
@@ -152,17 +167,22 @@ def read_text_examples(
     """The examples of a file and notes; `to_label` gets the cell, its column, the file and the
     line.
 
-    Labelled rows without any text are skipped. If no labels are needed all rows stay, so that each
+    Labelled rows without any text are skipped, and so are rows of a sheet whose label is still
+    blank. If no labels are needed all rows stay, so that each
     gets an answer.
     """
     columns = find_columns(path, data, labelled, label_names)
-    examples, dropped = [], []
+    examples, dropped, blank = [], [], []
     for texts, value, line in read_texts(path, data, labelled, columns):
         if labelled and not any(text.strip() for text in texts):
             dropped.append(line)
             continue
+        if labelled and columns.sheet and is_blank(value):
+            blank.append(line)
+            continue
         label = to_label(value, columns.label, path, line) if labelled else None
         examples.append(Example(texts, label, str(path), line))
+    require_filled(path, columns.label, len(examples), len(blank))
     if not examples and not columns.texts:
         raise DataError("the file is empty", file=path, remedy="Put one text on each line.")
     if not examples:
@@ -173,7 +193,19 @@ def read_text_examples(
             line=1,
             remedy=f"Does {which} contain the text? {NAME_THEM}",
         )
-    return examples, [columns.note(), *left_out(dropped)]
+    return examples, [columns.note(), *left_out(dropped), *unfilled(blank)]
+
+
+def sheet_of_texts(
+    path: Path, data: Data, label_names: Sequence[str] = LABEL_NAMES
+) -> SheetColumns:
+    """The columns of a training file that a sheet of further texts has; the usual names where the
+    file is a folder of texts.
+    """
+    if path.is_dir() and not is_dataset(path):
+        return SheetColumns(TEXT_NAMES[:1], LABEL_NAMES[0])
+    columns = find_columns(path, data, True, label_names)
+    return SheetColumns(columns.texts, columns.label)
 
 
 def left_out(lines: Sequence[int]) -> list[str]:
