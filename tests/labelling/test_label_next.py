@@ -15,14 +15,28 @@ from typer.testing import CliRunner, Result
 from tasklm import TaskLM
 from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError, RunError
+from tasklm.labelling import suggesting
 from tasklm.labelling.suggesting import Labeller
 from tasklm.recipe.data_sections import Data
+from tasklm.storage.files import write_json
 from tasklm.tasks.classify import Classify
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.labelling.runs import linear_run
 from tests.test_start_up import NEEDED, SLOW, command
+
+GAIN = {"labels": 120, "gain": 1.8, "low": 1.2, "high": 2.4}
+GROWTH = {
+    "growth": {
+        "metric": "macro_f1",
+        "examples": 60,
+        "measured": [[60, 90]],
+        "fitted": [[60, 90], [120, 91.8]],
+        "more": GAIN,
+        "twice": GAIN,
+    }
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +46,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> Pat
         split: write_jsonl(folder / f"{split}.jsonl", labelled(count, seed))
         for seed, (split, count) in enumerate({"train": 60, "dev": 30, "test": 10}.items(), 1)
     }
-    return linear_run(folder / "run", vocabulary, files)
+    made = linear_run(folder / "run", vocabulary, files)
+    write_json(made / "scores.json", {"metric": "macro_f1", "labels": [], "rows": [], **GROWTH})
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +80,15 @@ def test_the_command_prints_rows_to_fill_in(run: Path, pile: Path) -> None:
     assert all(row["reason"].startswith("between ") for row in rows)
     assert "273 texts read; 70 stand in train, dev or test; 1 are copies" in shown.stderr
     assert "1 are near copies" in shown.stderr and "20 chosen" in shown.stderr
+    assert "outlook: 100 more labels: +1.8 ± 0.6; twice the labels (120)" in shown.stderr
+
+
+def test_the_outlook_is_measured_where_the_run_has_none(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suggesting, "SECONDS", 1.0)
+    monkeypatch.setattr(suggesting, "SCORES", "none.json")
+    assert "twice the labels (120): +" in Labeller.of(run).outlook(SILENT)
 
 
 def test_what_is_labelled_is_not_asked_for_and_nothing_twice(run: Path, pile: Path) -> None:

@@ -44,7 +44,8 @@ def label_next(
     require_format(out)
     labeller = Labeller.of(folder, task or "")
     pile = labeller.pile(texts, text_column or "")
-    suggestions = labeller.from_pile(pile, count, Tracker(screen))
+    tracker = Tracker(screen)
+    suggestions = labeller.from_pile(pile, count, tracker)
     if out is None:
         for line in lines_of(suggestions, ".csv"):
             sys.stdout.write(line)
@@ -52,3 +53,4 @@ def label_next(
         write_sheet(suggestions, out)
         say(screen, str(out), "wrote")
     say(screen, suggestions.sentence())
+    say(screen, labeller.outlook(tracker), "outlook")

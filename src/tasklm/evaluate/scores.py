@@ -135,6 +135,8 @@ class Scores:
     trainings: int = 1  # of stage 1
     linear: bool = False  # the model is the linear one: no network was better on dev
     averaged: bool = False  # the model has the mean weights of its seeds: none was better on dev
+    # what more labels would bring, or under "skipped" why that is not known; {}: earlier versions
+    growth: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ours(self) -> Row | None:

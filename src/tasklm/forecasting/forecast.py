@@ -21,6 +21,7 @@ from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError, RecipeError
 from tasklm.forecasting.gains import MACHINES, MINUTES, Gain, Gains, form_of, recorded_gains
 from tasklm.forecasting.learning_curve import Curve, measure_curve
+from tasklm.forecasting.power_law import PowerLaw
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.safe_reading import home_path
@@ -192,15 +193,22 @@ def outlook_of(curve: Curve, test: int, seed: int = 0) -> Outlook:
     the labels.
     """
     law = curve.power_law(curve.replicates(REPLICATES, seed))
-    growth = law.gain(1.0, 2.0)
     generator = np.random.default_rng((seed, 1))
     score, errors = averaged(law.at(1.0), generator)
     rows = np.concatenate([*curve.points[-1].train, curve.whole])
     errors = errors + chance_errors(curve.metric, rows, test, len(errors), generator)
-    growths = growth[1:] - growth[1:].mean()
-    # an extrapolated power law may be wrong by half of the gain it predicts
-    beyond = generator.normal(0.0, growth[0] / 2, len(errors))
-    return Outlook(score, errors, min(1.0, score + float(growth[0])), errors + growths + beyond)
+    gain, beyond = extrapolated(law, 2.0, generator)
+    return Outlook(score, errors, min(1.0, score + gain), errors + beyond)
+
+
+def extrapolated(law: PowerLaw, size: float, generator: Generator) -> tuple[float, Floats]:
+    """What `size` times the labels add to the score, and equally likely errors of it.
+
+    An extrapolated power law may be wrong by half of the gain it predicts.
+    """
+    gains = law.gain(1.0, size)
+    scatter = gains[1:] - gains[1:].mean()
+    return float(gains[0]), scatter + generator.normal(0.0, gains[0] / 2, len(scatter))
 
 
 def averaged(levels: Floats, generator: Generator) -> tuple[float, Floats]:

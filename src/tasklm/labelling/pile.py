@@ -67,8 +67,8 @@ class Pile:
                     yield self._of_text(line.rstrip("\r\n"), path, number)
         elif self.task.pairs:
             columns = find_columns(path, self._columns_in(path), labelled=False)
-            for texts, _, line in read_texts(path, self.data, False, columns, watch):
-                yield Example(texts, None, str(path), line)
+            for texts, _, row in read_texts(path, self.data, False, columns, watch):
+                yield Example(texts, None, str(path), row)
         else:
             yield from self._rows(path, watch)
 

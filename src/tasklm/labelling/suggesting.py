@@ -12,17 +12,20 @@ from typing import Any
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError, RecipeError
+from tasklm.evaluate.scores import from_dict
 from tasklm.evaluate.training_data import splits_of
+from tasklm.forecasting.growth import Growth, growth_of
 from tasklm.labelling.choosing import Suggestion, choose, without_near_copies
 from tasklm.labelling.committee import committee_of
 from tasklm.labelling.doubts import Doubt, doubts
 from tasklm.labelling.drawn import Drawn, draw
 from tasklm.labelling.pile import Pile
 from tasklm.recipe.data_sections import Data
-from tasklm.run_folder import recipe_of
+from tasklm.run_folder import SCORES, recipe_of
 from tasklm.serve.finished_run import model_of, run_of
 from tasklm.serve.inputs import Input, example_from
 from tasklm.serve.predictor import Predictor
+from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.several import sources_of
@@ -34,6 +37,7 @@ from tasklm.tracking import Tracker
 CANDIDATES = 5_000  # texts that are drawn from the pile and answered
 TIMES = 20  # candidates for each text that is asked for, where that is more
 MOST = 10_000  # texts that may be asked for at once
+SECONDS = 5.0  # for the forecast of more labels, where the run has none
 AT_ONCE = 256  # texts that are answered between two looks at the clock
 
 
@@ -115,6 +119,22 @@ class Labeller:
         examples = (example_from(one, task, data) for one in texts)
         drawn = self._draw((one for one in examples if one.text.strip()), count)
         return self._choose(drawn, count, tracker)
+
+    def outlook(self, tracker: Tracker) -> str:
+        """What more labels would bring, in one line: as the run measured it, or measured now in a
+        few seconds.
+        """
+        scores = self.run / SCORES
+        known = from_dict(read_json(scores)).growth if scores.exists() else {}
+        if "gain" in known.get("twice", {}):
+            return Growth.from_dict(known).sentence()
+        metric = str(self.predictor.loaded.config["about"]["metric"])
+        with tracker.progress("measuring what more labels would bring"):
+            try:
+                growth = growth_of(self.predictor.task, self.splits, metric, SECONDS)
+            except DataError as error:
+                return f"what more labels would bring is not known: {error.problem}"
+        return growth.sentence()
 
     @property
     def _labelled(self) -> list[Example]:

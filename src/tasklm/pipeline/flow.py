@@ -25,6 +25,7 @@ from tasklm.pipeline.ablations import TASK_ONLY, ablation_rows, check_ablations,
 from tasklm.pipeline.analysis import insights
 from tasklm.pipeline.bill import keep_bill
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
+from tasklm.pipeline.growth import label_growth
 from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
 from tasklm.pipeline.planning import make_plan, settled
@@ -240,6 +241,7 @@ def _scores(ours: Trained) -> Scores:
         trainings=run.recipe.train.seeds,
         linear=evaluation.is_linear(ours.parts, ours.seeds),
         averaged=any(is_better(row, own_row) for row in soups),
+        growth=label_growth(run, task),
     )
     return with_verdict(scores, ours.has_network)
 

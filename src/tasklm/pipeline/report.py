@@ -85,6 +85,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         contamination=corpus.contamination.examples if corpus else [],
         bill=read_bill(run.folder),
         timeline=long_steps(run.timeline()),
+        growth=scores.growth,
         **analyses,
     )
     parts.raw_text = _raw_text_changes(trained, split)

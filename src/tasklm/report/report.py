@@ -18,6 +18,7 @@ from tasklm.evaluate.scores import Scores
 from tasklm.report.answers import calibration, classes, mistakes, sure_of
 from tasklm.report.costs import cost, time_bars
 from tasklm.report.encoder_pictures import attention, class_vectors
+from tasklm.report.label_growth import label_growth
 from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
 from tasklm.report.raw_text import raw_text
 from tasklm.report.score_tables import score_table
@@ -56,7 +57,8 @@ class ReportParts:
     checkpoint that the training continued from, if any. recipe_toml: the recipe with all automatic
     values filled in; made_with: versions and device. reading: notes from reading the data, such as
     skipped rows; notes: decisions taken before training. bill: what the model has read. timeline:
-    the seconds of each step of the run.
+    the seconds of each step of the run. growth: what more labels would bring, as
+    `Growth.to_dict`, or under "skipped" why that is not known.
     """
 
     title: str = "tasklm report"
@@ -88,6 +90,7 @@ class ReportParts:
     notes: Sequence[str] = ()
     bill: Bill | None = None
     timeline: Mapping[str, float] = field(default_factory=dict)
+    growth: dict[str, Any] | None = None
 
 
 def write_report(path: Path, parts: ReportParts) -> None:
@@ -120,6 +123,7 @@ def render(parts: ReportParts) -> str:
             "The data",
             data(parts.scores, parts.findings, parts.contamination, parts.reading),
         ),
+        ("growth", "What more labels would bring", label_growth(parts.growth)),
         ("selected", "Selected text", _selection(parts)),
         ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
