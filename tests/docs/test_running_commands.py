@@ -42,6 +42,12 @@ NOT_RUN: dict[tuple[str, ...], str] = {
         "benchmarks/text_bill.py",
     ): "reads a corpus of its own; tests/benchmarks/test_text_bill.py runs it small",
     (
+        "python",
+        "benchmarks/label_next.py",
+    ): "reads real tasks; tests/benchmarks/test_label_next.py runs it small",
+    ("cat",): "another program; tests/labelling joins files so",
+    ("tasklm", "more.jsonl"): "reads what cat makes; tests/labelling reads such files",
+    (
         "unshare",
     ): "needs a system that allows it; tests/end_to_end/test_no_network.py trains in a namespace",
     (

@@ -20,6 +20,7 @@ from tasklm.labelling.suggesting import Labeller
 from tasklm.recipe.data_sections import Data
 from tasklm.storage.files import write_json
 from tasklm.tasks.classify import Classify
+from tasklm.tasks.readers.splits import read_splits, resolved
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
 from tests.conftest import labelled, sentences, write_jsonl
@@ -144,6 +145,18 @@ def test_filled_rows_train_and_blank_ones_are_counted(
         ]
         again = label_next(run, "--from", pile, "--out", sheet)
         assert again.exit_code != 0 and "exists" in str(again.exception)
+
+
+def test_a_sheet_and_the_old_rows_are_read_from_one_file(
+    run: Path, pile: Path, tmp_path: Path
+) -> None:
+    sheet, more = tmp_path / "next.jsonl", tmp_path / "more.jsonl"
+    assert label_next(run, "--from", pile, "--n", 10, "--out", sheet).exit_code == 0
+    _fill(sheet, 4)
+    more.write_text(sheet.read_text() + (run.parent / "train.jsonl").read_text())
+    splits = read_splits(resolved(Data(train=str(more), dev=str(run.parent / "dev.jsonl"))))
+    assert len(splits.train) == 64
+    assert "train: 6 rows without a label yet left out" in splits.notes
 
 
 def _fill(sheet: Path, count: int) -> None:

@@ -118,12 +118,12 @@ def render(parts: ReportParts) -> str:
             mistakes(parts.mistakes, of),
         ),
         ("raw", "What the raw text changed", raw_text(parts.raw_text, of)),
+        ("growth", "What more labels would bring", label_growth(parts.growth)),
         (
             "data",
             "The data",
             data(parts.scores, parts.findings, parts.contamination, parts.reading),
         ),
-        ("growth", "What more labels would bring", label_growth(parts.growth)),
         ("selected", "Selected text", _selection(parts)),
         ("vectors", "Class vectors", class_vectors(parts.class_vectors, parts.seed)),
         ("attention", "Attention heads", attention(parts.attention, parts.seed)),
