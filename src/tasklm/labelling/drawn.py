@@ -27,19 +27,19 @@ class Drawn:
 def draw(examples: Iterable[Example], labelled: Set[int], most: int) -> Drawn:
     """Draws at most `most` texts; `labelled` has the keys of texts that are left out."""
     heap: list[int] = []  # negative keys, so that the highest key is on top
-    kept: dict[int, Example] = {}
+    held: dict[int, Example] = {}
     read = known = copies = 0
     for example in examples:
         read += 1
         key = text_key(example.text)
         if key in labelled:
             known += 1
-        elif key in kept:
+        elif key in held:
             copies += 1
         elif len(heap) < most:
             heapq.heappush(heap, -key)
-            kept[key] = example
+            held[key] = example
         elif key < -heap[0]:
-            del kept[-heapq.heapreplace(heap, -key)]
-            kept[key] = example
-    return Drawn([kept[key] for key in sorted(kept)], read, known, copies)
+            del held[-heapq.heapreplace(heap, -key)]
+            held[key] = example
+    return Drawn([held[key] for key in sorted(held)], read, known, copies)
