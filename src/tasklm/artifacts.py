@@ -98,6 +98,7 @@ class Artefacts:
     ) -> None:
         self.folder, self.crew, self.waiting = make_folder(folder), crew or OneProcess(), waiting
         self.tell = tell or waiting or (lambda message: None)
+        self.builds = 0  # how often this process had to build one
 
     def path(self, name: str) -> Path:
         """Where the finished artefact called `name` is or will be."""
@@ -136,6 +137,7 @@ class Artefacts:
             self._finish(name, key, uses)
         self.crew.wait()  # until the first has checked its files
         done = self._is_done(name, key, uses)
+        self.builds += not done
         self.crew.wait()  # until all have checked whether it exists
         if not done and self.crew.first:
             with self._alone(name):

@@ -57,12 +57,12 @@ class Growth:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Growth:
         """What `to_dict` gave."""
-        gains = {name: Gain(**values[name]) for name in ("more", "twice")}
-        lines = {
-            name: tuple((float(labels), float(score)) for labels, score in values[name])
+        measured, fitted = (
+            tuple((float(labels), float(score)) for labels, score in values[name])
             for name in ("measured", "fitted")
-        }
-        return cls(str(values["metric"]), int(values["examples"]), **lines, **gains)
+        )
+        more, twice = (Gain(**values[name]) for name in ("more", "twice"))
+        return cls(str(values["metric"]), int(values["examples"]), measured, fitted, more, twice)
 
     def sentence(self) -> str:
         """The forecast in one line."""
