@@ -1,6 +1,7 @@
-"""Labels that `tasklm label-next` chooses, beside as many random ones, on real tasks.
+"""Labels that `tasklm label-next` chooses, beside as many random ones, on real tasks; and forecasts
+of what twice the labels bring.
 
-    python benchmarks/label_next.py --data tasks/ --work /tmp/label-next --draws 8 --write
+    python benchmarks/label_next.py --data tasks/ --work /tmp/label-next --draws 8 --twice --write
 
 The same command goes on where it was stopped.
 """
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from arguments import some_of
-from label_runs.cases import Case, case_of
+from label_runs.cases import Case, Doubling, case_of, doubling_of
 from label_runs.report import markdown
 from laptop_runs.data import METRICS, prepare_task, read_task
 from tasklm.errors import TaskLMError
 from tasklm.storage.files import read_json, write_json, write_text
+from tasklm.tasks.examples import Splits
 
 _PAGES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 TASKS = (
@@ -33,29 +36,47 @@ SCORED = 2500  # test examples, at most
 
 
 def main() -> None:
-    """Makes the draws that are missing and prints the page."""
+    """Makes what is missing and prints the page."""
     options = _options()
     file = options.work / "label-next.json"
-    cases = [Case(**one) for one in read_json(file)["cases"]] if file.exists() else []
-    made = {(case.task, case.draw) for case in cases}
+    before = read_json(file) if file.exists() else {}
+    cases = [Case(**one) for one in before.get("cases", ())]
+    doublings = [Doubling(**one) for one in before.get("doublings", ())]
     for draw in range(options.draws):
         for name in options.tasks:
-            if (name, draw) in made:
+            if any((case.task, case.draw) == (name, draw) for case in cases):
                 continue
-            folder = options.work / "tasks" / name
-            if not folder.exists():
-                prepare_task(options.data / name, folder, None, SCORED)
-            data, splits = read_task(folder)
-            case = case_of(name, data.kind, splits, METRICS[name], draw)
+            kind, splits = _task(options, name)
+            case = case_of(name, kind, splits, METRICS[name], draw)
             print(f"{name}, draw {draw}: {case.before:.1f}, {case.gain:+.1f}", flush=True)
             cases.append(case)
-            write_json(file, {"cases": [one.to_dict() for one in cases]})
+            _write(file, cases, doublings)
+    for name in options.tasks:
+        if options.twice and all(one.task != name for one in doublings):
+            kind, splits = _task(options, name)
+            doublings.append(doubling_of(name, kind, splits, METRICS[name]))
+            print(doublings[-1], flush=True)
+            _write(file, cases, doublings)
     cases.sort(key=lambda case: (list(METRICS).index(case.task), case.draw))
-    page = markdown(cases)
+    page = markdown(cases, doublings)
     if options.write:
-        write_json(_PAGES / "label-next.json", {"cases": [case.to_dict() for case in cases]})
+        _write(_PAGES / "label-next.json", cases, doublings)
         write_text(_PAGES / "label-next.md", page)
     print(page)
+
+
+def _task(options: argparse.Namespace, name: str) -> tuple[str, Splits]:
+    """The kind of a task and its examples, of which at most SCORED are for test."""
+    folder = options.work / "tasks" / name
+    if not folder.exists():
+        prepare_task(options.data / name, folder, None, SCORED)
+    data, splits = read_task(folder)
+    return data.kind, splits
+
+
+def _write(file: Path, cases: Sequence[Case], doublings: Sequence[Doubling]) -> None:
+    values = {"cases": cases, "doublings": doublings}
+    write_json(file, {name: [one.to_dict() for one in own] for name, own in values.items()})
 
 
 def _options() -> argparse.Namespace:
@@ -66,6 +87,7 @@ def _options() -> argparse.Namespace:
     add("--work", type=Path, required=True, help="folder for cut tasks and results")
     add("--tasks", type=some_of(list(METRICS)), default=list(TASKS), help="names, with commas")
     add("--draws", type=int, default=8, help="of labels to start with, for each task")
+    add("--twice", action="store_true", help="also forecast from half of the labels")
     add("--write", action="store_true", help="also write the page of the documentation")
     return parser.parse_args()
 

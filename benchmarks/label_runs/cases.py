@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tasklm.forecasting.growth import growth_of
 from tasklm.labelling.choosing import choose, without_near_copies
 from tasklm.labelling.doubts import Doubt
 from tasklm.recipe.data_sections import Kind
@@ -17,6 +18,7 @@ from tasklm.tasks.examples import Example, Splits
 
 START, MORE, POOL = 200, 200, 5000  # labels, further labels, texts to choose them from
 DEV = 300  # examples by which the linear model's settings are chosen
+WHOLE, CURVE_DEV, SECONDS = 4000, 1000, 10.0  # of a forecast: labels, dev, time
 TIMES = 3  # random choices that each choice is compared with
 
 
@@ -39,6 +41,41 @@ class Case:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """What twice the labels were forecast to add to the linear model's score, and what they
+    added on test, in points.
+    """
+
+    task: str
+    labels: int  # that the forecast knows
+    gain: float
+    low: float
+    high: float
+    outcome: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether the outcome lies within the interval."""
+        return self.low <= self.outcome <= self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def doubling_of(name: str, kind: str, splits: Splits, metric: str) -> Doubling:
+    """Forecasts from every other one of the labels what all of them bring."""
+    whole = TASKS.get(kind).from_examples(splits.train, Kind())
+    train, dev = evenly(splits.train, WHOLE), evenly(splits.dev, CURVE_DEV)
+    half = train[::2]
+    growth = growth_of(whole, Splits(half, dev), metric, SECONDS)
+    judge = _Judge(whole, dev, splits.test, metric)
+    outcome = judge.score(train) - judge.score(half)
+    twice = growth.twice
+    return Doubling(name, len(half), twice.gain, twice.low, twice.high, round(outcome, 3))
 
 
 def case_of(name: str, kind: str, splits: Splits, metric: str, draw: int) -> Case:
