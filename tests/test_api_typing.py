@@ -37,6 +37,8 @@ model.explain("a", task="rte")
 why = model.explain("a", top=2)
 reveal_type(why)
 reveal_type(why.examples.pushed_for[0].score)
+model.label_next(["a", "b"], n=1)[0]["reason"]
+model.label_next("pile.csv", task="rte")
 reveal_type(model.report("x.html"))
 open(model.report())
 model.save("folder")
