@@ -24,6 +24,7 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.tracking import SILENT
 from tests.conftest import labelled, write_jsonl
 from tests.labelling.runs import linear_run
+from tests.several_models import several_run
 from tests.tasks.wide_samples import labelled as of_kind
 
 
@@ -141,3 +142,15 @@ def test_seeds_that_disagree_make_a_text_doubtful() -> None:
     assert apart.disagree and not agreed.disagree
     assert apart.amount == pytest.approx(1 - 0.1) and agreed.amount == pytest.approx(1 - 0.8)
     assert isinstance(apart, Doubt)
+
+
+def test_of_several_tasks_one_is_named(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    run = several_run(tmp_path / "run", vocabulary, ("classify", "tag"))
+    with pytest.raises(RecipeError, match="name one with --task: classify, tag"):
+        Labeller.of(run)
+    with pytest.raises(RecipeError, match="kind tag: tags are answered without"):
+        Labeller.of(run, "tag")
+    labeller = Labeller.of(run, "classify")
+    found = labeller.from_texts(["some water", "some music"], 5, SILENT)
+    assert {one.example.text for one in found.suggestions} == {"some water", "some music"}
+    assert all(isinstance(one.label, str) for one in labeller.splits.train)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError, RecipeError
@@ -30,7 +29,7 @@ from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.several import sources_of
 from tasklm.tasks.readers.sheets import SheetColumns
-from tasklm.tasks.readers.splits import resolved
+from tasklm.tasks.readers.splits import read_splits, resolved
 from tasklm.tasks.several import members_of
 from tasklm.tracking import Tracker
 
@@ -97,7 +96,7 @@ class Labeller:
         data = resolved(recipe.data)
         if members:
             data = next(one.data for one in sources_of(recipe) if one.name == name)
-            splits = _part(splits, name)
+            splits = read_splits(data)
         columns = predictor.task.sheet(home_path(data.train), data)
         committee = committee_of(run, predictor, name)
         return cls(run, predictor, committee, splits, columns, data)
@@ -172,12 +171,3 @@ class Labeller:
             len(drawn.examples) - len(candidates),
             len(candidates),
         )
-
-
-def _part(splits: Splits, name: str) -> Splits:
-    """The examples of one of several tasks."""
-    parts: list[Any] = [
-        [example for example in part if example.task == name]
-        for part in (splits.train, splits.dev, splits.test)
-    ]
-    return Splits(*parts)
