@@ -17,6 +17,7 @@ from tasklm.console.markdown import code
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.storage.safe_reading import parse_json
+from tasklm.tasks.answer_sets import LabelSets
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -56,6 +57,7 @@ class Multilabel:
     reads_vectors = True
     unsmoothed = "each label is decided by itself, without classes beside it"
     incomparable = ""
+    sets, setless = LabelSets(), ""
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import SETLESS_WORDS
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -70,6 +71,7 @@ class Parse(TaughtTrees):
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
     reads_vectors = False
+    sets, setless = None, SETLESS_WORDS
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     wide_width = 0

@@ -67,7 +67,8 @@ class Several:
     kind: ClassVar[str] = KIND
     classifies, reads_vectors, packs, together = False, False, True, 1
     metrics: tuple[str, ...] = (MEAN,)
-    elsewhere = None
+    elsewhere = sets = None
+    setless = "each of its tasks has sets of its own; name one with --task"
 
     def __init__(
         self,

@@ -1,0 +1,196 @@
+"""What dev said of a model, kept beside it, and the promise that follows for any coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasklm.coverage.known_words import KnownWords
+from tasklm.coverage.quantiles import ROUNDING, Sorted, fewest, thresholds
+from tasklm.errors import RecipeError, RunError
+from tasklm.models.damage import damage_is_clear
+from tasklm.storage.files import digest, read_json, write_record
+from tasklm.storage.safe_reading import MOST_JSON, is_there
+from tasklm.tasks.answer_sets import POOLED, AnswerSets
+from tasklm.tasks.base import Answer, Task
+from tasklm.tasks.examples import Example
+from tasklm.tasks.saved import number_in, text_in
+
+FILE = "coverage.json"  # in the folder of a model
+FORMAT = 1
+NEW_WORDS = 0.2  # of α: for texts that are unlike dev; the rest is for their labels
+NO_LABEL = "none of these: no {one} is likely enough"
+UNLIKE = "the text is unlike those of dev: {share:.0%} of its words are new"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The strangeness of right answers on dev, by class, and how new the words of its texts are."""
+
+    scores: Mapping[str, Sorted]
+    texts: Sorted
+    words: KnownWords
+
+    @classmethod
+    def of(
+        cls,
+        sets: AnswerSets,
+        train: Sequence[Example],
+        dev: Sequence[Example],
+        answers: Sequence[Answer],
+    ) -> Calibration:
+        """That of a model's answers on dev."""
+        scores: dict[str, list[float]] = {}
+        for example, answer in zip(dev, answers, strict=True):
+            group = sets.group(example.label)
+            scores.setdefault(group, []).append(sets.strangeness(answer, example.label))
+        words = KnownWords.of(example.text for example in train)
+        return cls(
+            {name: _ordered(scores[name]) for name in sorted(scores)},
+            _ordered([words.share_of_new(example.text) for example in dev]),
+            words,
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of dev examples."""
+        return len(self.texts)
+
+    def promise(self, coverage: float) -> Promise:
+        """The thresholds for a coverage; raises RunError if dev is too small for it."""
+        alpha = 1 - checked(coverage)
+        if self.count < fewest(alpha):
+            raise RunError(
+                f"a coverage of {_percent(coverage)} takes at least {fewest(alpha):,} dev "
+                f"examples, and the model was calibrated on {self.count:,}. Ask for at most "
+                f"{_percent(_most(self.count))}, or train with a larger dev set (--dev)."
+            )
+        false_alarms = math.floor(NEW_WORDS * alpha * (self.count + 1) + ROUNDING)
+        newest = math.inf
+        if false_alarms:
+            newest = float(self.texts[-false_alarms])
+        own = alpha - false_alarms / (self.count + 1)
+        return Promise(coverage, thresholds(self.scores, own), newest, self.words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the file."""
+        scores = {name: own.tolist() for name, own in self.scores.items()}
+        return {"scores": scores, "texts": self.texts.tolist(), "words": self.words.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
+        """What `to_dict` wrote; raises ValueError, among others, for anything else."""
+        scores = {str(name): _read(own) for name, own in dict(values["scores"]).items()}
+        texts = _read(values["texts"])
+        if not len(texts) or sum(map(len, scores.values())) != len(texts):
+            raise ValueError("its scores and its texts are not of the same examples")
+        return cls(scores, texts, KnownWords.from_dict(values["words"]))
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What makes sets that hold the right answer in a share `coverage` of all cases."""
+
+    coverage: float
+    thresholds: Mapping[str, float]  # by class; POOLED for any other
+    newest: float  # the largest share of new words that is not too large
+    words: KnownWords
+
+    def limit(self, group: str) -> float:
+        """The threshold of a class, or of any other."""
+        return self.thresholds.get(group, self.thresholds[POOLED])
+
+    def is_unlike(self, text: str) -> bool:
+        """Whether a text has too many new words."""
+        return self.words.share_of_new(text) > self.newest
+
+    def row(self, sets: AnswerSets, text: str, answer: Answer) -> dict[str, Any]:
+        """The set for a text, or {"unknown": why there is none}."""
+        if self.is_unlike(text):
+            return {"unknown": UNLIKE.format(share=self.words.share_of_new(text))}
+        chosen = sets.within(answer, self.thresholds)
+        if not sets.size(chosen):
+            return {"unknown": NO_LABEL.format(one=sets.one)}
+        return chosen
+
+
+def checked(coverage: float) -> float:
+    """The coverage; raises RecipeError if it is no share between 0 and 1."""
+    if not 0 < coverage < 1:
+        problem = f"coverage {coverage:g} is not between 0 and 1"
+        raise RecipeError([f"{problem}: 0.95 asks for sets that are right in 95 of 100 cases"])
+    return coverage
+
+
+def sets_for(task: Task) -> AnswerSets:
+    """What the sets of a task are made of; raises RecipeError, with the way out, if it has none."""
+    if task.sets is None:
+        problem = f"coverage: tasks of kind {task.kind} have no sets with a promise"
+        raise RecipeError([f"{problem}: {task.setless}"])
+    return task.sets
+
+
+def write_calibrations(folder: Path, model: str, parts: Mapping[str, Calibration]) -> None:
+    """Writes coverage.json, with a checksum of its values; `model`: what it was calibrated on."""
+    tasks = {name: one.to_dict() for name, one in parts.items()}
+    write_record(folder / FILE, {"format": FORMAT, "model": model, "tasks": tasks})
+
+
+def read_calibration(folder: Path, name: str = "", model: str = "") -> Calibration:
+    """The calibration of a model's task, or of one of several by its name.
+
+    Raises RunError with the way out if there is none, it is of another model, or damaged.
+    """
+    path = folder / FILE
+    if not is_there(path):
+        raise RunError(
+            f"{folder} has not been calibrated ({FILE} is missing): it was made by an earlier "
+            "version. Run tasklm fit again with the same data and the same --out, which only "
+            "adds what is missing; then export again where this is an export."
+        )
+    with damage_is_clear(folder):
+        values = read_json(path, MOST_JSON)
+        if values["format"] != FORMAT:
+            raise RunError(
+                f"{path} has format {values['format']!r}, but this version reads {FORMAT}. "
+                "Run tasklm fit again with the same data and the same --out."
+            )
+        if model and text_in(values, "model") != model:
+            raise RunError(
+                f"{path} was calibrated on another model. "
+                "Run tasklm fit again with the same data and the same --out."
+            )
+        return Calibration.from_dict(values["tasks"][name])
+
+
+def content_of_model(config: Mapping[str, Any]) -> str:
+    """What identifies a model: its task, and the checksums of its files."""
+    return digest([config.get("task"), config.get("files")])
+
+
+def _ordered(numbers: Sequence[float]) -> Sorted:
+    return np.sort(np.array(numbers, np.float64))
+
+
+def _read(numbers: Any) -> Sorted:
+    """Sorted finite numbers; raises ValueError for anything else."""
+    if not isinstance(numbers, list):
+        raise ValueError("its scores are not lists of numbers")
+    values = np.array([number_in({"score": one}, "score") for one in numbers], np.float64)
+    if (values[1:] < values[:-1]).any() or (len(values) and values[0] < 0):
+        raise ValueError("its scores are not sorted")
+    return values
+
+
+def _most(count: int) -> float:
+    """The largest coverage, in whole percent, that so many examples allow."""
+    return math.floor(100 * count / (count + 1)) / 100
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g} %"
