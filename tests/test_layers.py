@@ -31,6 +31,7 @@ ORDER = [
     {"models"},
     {"students"},
     {"evaluate"},
+    {"coverage"},
     {"export"},
     {"train"},
     {"influence", "forecasting"},

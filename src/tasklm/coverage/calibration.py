@@ -169,8 +169,8 @@ def read_calibration(folder: Path, name: str = "", model: str = "") -> Calibrati
 
 
 def content_of_model(config: Mapping[str, Any]) -> str:
-    """What identifies a model: its task, and the checksums of its files."""
-    return digest([config.get("task"), config.get("files")])
+    """What identifies a model: the checksums of its files."""
+    return digest(config.get("files"))
 
 
 def _ordered(numbers: Sequence[float]) -> Sorted:

@@ -43,6 +43,13 @@ class Measured:
         """As in measured.json."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Measured:
+        """What `to_dict` wrote."""
+        pairs = {name: (right, count) for name, (right, count) in values["by_class"].items()}
+        interval, expected = tuple(values["interval"]), tuple(values["expected"])
+        return cls(**{**values, "by_class": pairs, "interval": interval, "expected": expected})
+
 
 def measured(
     sets: AnswerSets,
