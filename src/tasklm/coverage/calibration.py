@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasklm.coverage.known_words import KnownWords
-from tasklm.coverage.quantiles import ROUNDING, Sorted, fewest, thresholds
+from tasklm.coverage.quantiles import ROUNDING, Sorted, fewest, merged, thresholds
 from tasklm.errors import RecipeError, RunError
 from tasklm.models.damage import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_record
@@ -23,17 +24,30 @@ from tasklm.tasks.saved import number_in, text_in
 
 FILE = "coverage.json"  # in the folder of a model
 FORMAT = 1
-NEW_WORDS = 0.2  # of α: for texts that are unlike dev; the rest is for their labels
+NEW_WORDS = 0.2  # of α, at most: for texts that are unlike dev; labels have what is left
 NO_LABEL = "none of these: no {one} is likely enough"
 UNLIKE = "the text is unlike those of dev: {share:.0%} of its words are new"
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """The strangeness of right answers on dev, by class, and how new the words of its texts are."""
+class Seen:
+    """The dev examples of a class: the strangeness of the right answer and the share of new words
+    of each, in the order of the former.
+    """
 
-    scores: Mapping[str, Sorted]
-    texts: Sorted
+    strangeness: Sorted
+    new_words: NDArray[np.float64]
+
+    def missing(self, newest: float) -> Sorted:
+        """The strangeness, infinite for texts that have too many new words."""
+        return np.sort(np.where(self.new_words > newest, math.inf, self.strangeness))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What dev said of a model, by class, and the words of train."""
+
+    seen: Mapping[str, Seen]
     words: KnownWords
 
     @classmethod
@@ -45,24 +59,29 @@ class Calibration:
         answers: Sequence[Answer],
     ) -> Calibration:
         """That of a model's answers on dev."""
-        scores: dict[str, list[float]] = {}
-        for example, answer in zip(dev, answers, strict=True):
-            group = sets.group(example.label)
-            scores.setdefault(group, []).append(sets.strangeness(answer, example.label))
         words = KnownWords.of(example.text for example in train)
-        return cls(
-            {name: _ordered(scores[name]) for name in sorted(scores)},
-            _ordered([words.share_of_new(example.text) for example in dev]),
-            words,
-        )
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for example, answer in zip(dev, answers, strict=True):
+            strangeness = sets.strangeness(answer, example.label)
+            share = words.share_of_new(example.text)
+            pairs.setdefault(sets.group(example.label), []).append((strangeness, share))
+        seen = {}
+        for name in sorted(pairs):
+            columns = np.array(sorted(pairs[name]), np.float64)
+            seen[name] = Seen(columns[:, 0], columns[:, 1])
+        return cls(seen, words)
 
     @property
     def count(self) -> int:
         """The number of dev examples."""
-        return len(self.texts)
+        return sum(len(one.strangeness) for one in self.seen.values())
 
     def promise(self, coverage: float) -> Promise:
-        """The thresholds for a coverage; raises RunError if dev is too small for it."""
+        """The thresholds for a coverage; raises RunError if dev is too small for it.
+
+        A dev example whose text is unlike the others is missed whatever its label, as a new one
+        will be. So the promise is of both together: what they miss, the thresholds make up for.
+        """
         alpha = 1 - checked(coverage)
         if self.count < fewest(alpha):
             raise RunError(
@@ -70,26 +89,43 @@ class Calibration:
                 f"examples, and the model was calibrated on {self.count:,}. Ask for at most "
                 f"{_percent(_most(self.count))}, or train with a larger dev set (--dev)."
             )
+        newest = self._newest(alpha)
+        scores = {name: one.missing(newest) for name, one in self.seen.items()}
+        return Promise(coverage, thresholds(scores, alpha), newest, self.words)
+
+    def _newest(self, alpha: float) -> float:
+        """The share of new words that less than a fifth of α of the dev texts exceed."""
         false_alarms = math.floor(NEW_WORDS * alpha * (self.count + 1) + ROUNDING)
-        newest = math.inf
-        if false_alarms:
-            newest = float(self.texts[-false_alarms])
-        own = alpha - false_alarms / (self.count + 1)
-        return Promise(coverage, thresholds(self.scores, own), newest, self.words)
+        if not false_alarms:
+            return math.inf
+        shares = merged(one.new_words for one in self.seen.values())
+        return float(shares[-false_alarms])
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""
-        scores = {name: own.tolist() for name, own in self.scores.items()}
-        return {"scores": scores, "texts": self.texts.tolist(), "words": self.words.to_dict()}
+        seen = {
+            name: {
+                "strangeness": one.strangeness.tolist(),
+                "new_words": one.new_words.tolist(),
+            }
+            for name, one in self.seen.items()
+        }
+        return {"seen": seen, "words": self.words.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
         """What `to_dict` wrote; raises ValueError, among others, for anything else."""
-        scores = {str(name): _read(own) for name, own in dict(values["scores"]).items()}
-        texts = _read(values["texts"])
-        if not len(texts) or sum(map(len, scores.values())) != len(texts):
-            raise ValueError("its scores and its texts are not of the same examples")
-        return cls(scores, texts, KnownWords.from_dict(values["words"]))
+        seen = {}
+        for name, own in dict(values["seen"]).items():
+            strangeness, shares = _read(own["strangeness"]), _read(own["new_words"])
+            if not len(shares) or len(strangeness) != len(shares):
+                raise ValueError("its scores and its texts are not of the same examples")
+            if (strangeness[1:] < strangeness[:-1]).any():
+                raise ValueError("its scores are not sorted")
+            seen[str(name)] = Seen(strangeness, shares)
+        if not seen:
+            raise ValueError("it has no dev examples")
+        return cls(seen, KnownWords.from_dict(values["words"]))
 
 
 @dataclass(frozen=True)
@@ -173,17 +209,13 @@ def content_of_model(config: Mapping[str, Any]) -> str:
     return digest(config.get("files"))
 
 
-def _ordered(numbers: Sequence[float]) -> Sorted:
-    return np.sort(np.array(numbers, np.float64))
-
-
-def _read(numbers: Any) -> Sorted:
-    """Sorted finite numbers; raises ValueError for anything else."""
+def _read(numbers: Any) -> NDArray[np.float64]:
+    """Finite numbers that are not negative; raises ValueError for anything else."""
     if not isinstance(numbers, list):
         raise ValueError("its scores are not lists of numbers")
     values = np.array([number_in({"score": one}, "score") for one in numbers], np.float64)
-    if (values[1:] < values[:-1]).any() or (len(values) and values[0] < 0):
-        raise ValueError("its scores are not sorted")
+    if (values < 0).any():
+        raise ValueError("its scores are negative")
     return values
 
 

@@ -49,7 +49,7 @@ class KnownWords:
         if not given:
             return 1.0
         known = sum(bool(self.bits[_hash(word) % len(self.bits)]) for word in given)
-        return 1.0 - known / len(given)
+        return round(1.0 - known / len(given), 6)
 
     def to_dict(self) -> dict[str, str]:
         """The table as text."""

@@ -20,8 +20,8 @@ from tasklm.tasks.answer_sets import POOLED
 
 Sorted = NDArray[np.float64]
 # Misses that α leaves to the examples of a class with a threshold of its own, at least: with fewer,
-# rounding up to whole examples would cost too much of α.
-CLASS_MISSES = 2
+# rounding up to whole examples would cost too much of α. At 95 % these are 50 examples.
+CLASS_MISSES = 2.5
 ROUNDING = 1e-9  # (n + 1)(1 − α) that is whole, but for arithmetic, is not rounded up
 
 
@@ -46,26 +46,32 @@ def fewest_of_class(alpha: float) -> int:
     return math.ceil(CLASS_MISSES / alpha - ROUNDING)
 
 
-def pools(counts: Mapping[str, int], alpha: float) -> list[list[str]]:
+def pools(scores: Mapping[str, Sorted], alpha: float) -> list[list[str]]:
     """Which classes share a threshold: one alone if it has enough examples, the rest together.
 
-    The smallest of the former join the rest until these have enough, too.
+    The smallest of the former join the rest until these have enough, too. A class that is missed
+    too often whatever its threshold, and so has an infinite one, counts as one with too few.
     """
-    enough = fewest_of_class(alpha)
     alone = sorted(
-        (name for name in counts if counts[name] >= enough), key=lambda name: (counts[name], name)
+        (name for name in scores if has_own([scores[name]], alpha)),
+        key=lambda name: (len(scores[name]), name),
     )
-    rest = sorted(name for name in counts if counts[name] < enough)
-    while rest and alone and sum(counts[name] for name in rest) < enough:
+    rest = [name for name in scores if name not in alone]
+    while rest and alone and not has_own([scores[name] for name in rest], alpha):
         rest.append(alone.pop(0))
     return [[name] for name in sorted(alone)] + ([sorted(rest)] if rest else [])
 
 
+def has_own(parts: Sequence[Sorted], alpha: float) -> bool:
+    """Whether examples are enough for a threshold of their own."""
+    own = merged(parts)
+    return len(own) >= fewest_of_class(alpha) and math.isfinite(threshold(own, alpha))
+
+
 def thresholds(scores: Mapping[str, Sorted], alpha: float) -> dict[str, float]:
     """The threshold of each class that has scores; POOLED: that of any other."""
-    together = pools({name: len(own) for name, own in scores.items()}, alpha)
     chosen = {POOLED: threshold(merged(scores.values()), alpha)}
-    for names in together:
+    for names in pools(scores, alpha):
         own = threshold(merged(scores[name] for name in names), alpha)
         chosen |= dict.fromkeys(names, own)
     return chosen
