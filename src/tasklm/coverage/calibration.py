@@ -20,11 +20,12 @@ from tasklm.storage.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.answer_sets import POOLED, AnswerSets
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
-from tasklm.tasks.saved import number_in, text_in
+from tasklm.tasks.saved import text_in
 
 FILE = "coverage.json"  # in the folder of a model
 FORMAT = 1
 NEW_WORDS = 0.2  # of α, at most: for texts that are unlike dev; labels have what is left
+AGAIN = "Run tasklm fit again with the same data and the same --out: it only adds what is missing"
 NO_LABEL = "none of these: no {one} is likely enough"
 UNLIKE = "the text is unlike those of dev: {share:.0%} of its words are new"
 
@@ -105,8 +106,8 @@ class Calibration:
         """As in the file."""
         seen = {
             name: {
-                "strangeness": one.strangeness.tolist(),
-                "new_words": one.new_words.tolist(),
+                "strangeness": _written(one.strangeness),
+                "new_words": _written(one.new_words),
             }
             for name, one in self.seen.items()
         }
@@ -182,26 +183,29 @@ def read_calibration(folder: Path, name: str = "", model: str = "") -> Calibrati
 
     Raises RunError with the way out if there is none, it is of another model, or damaged.
     """
+    every = read_calibrations(folder, model)
+    if name not in every:
+        raise RunError(f"{folder / FILE} has no calibration for this task. {AGAIN}.")
+    return every[name]
+
+
+def read_calibrations(folder: Path, model: str = "") -> dict[str, Calibration]:
+    """The calibrations of all tasks of a model, by their names."""
     path = folder / FILE
     if not is_there(path):
         raise RunError(
-            f"{folder} has not been calibrated ({FILE} is missing): it was made by an earlier "
-            "version. Run tasklm fit again with the same data and the same --out, which only "
-            "adds what is missing; then export again where this is an export."
+            f"{folder} has not been calibrated ({FILE} is missing): an earlier version made it, or "
+            f"its run is not finished. {AGAIN}, and export again where this is an export."
         )
     with damage_is_clear(folder):
         values = read_json(path, MOST_JSON)
         if values["format"] != FORMAT:
-            raise RunError(
-                f"{path} has format {values['format']!r}, but this version reads {FORMAT}. "
-                "Run tasklm fit again with the same data and the same --out."
-            )
+            problem = f"{path} has format {values['format']!r}, but this version reads {FORMAT}"
+            raise RunError(f"{problem}. {AGAIN}.")
         if model and text_in(values, "model") != model:
-            raise RunError(
-                f"{path} was calibrated on another model. "
-                "Run tasklm fit again with the same data and the same --out."
-            )
-        return Calibration.from_dict(values["tasks"][name])
+            raise RunError(f"{path} was calibrated on another model. {AGAIN}.")
+        tasks = dict(values["tasks"]).items()
+        return {str(name): Calibration.from_dict(one) for name, one in tasks}
 
 
 def content_of_model(config: Mapping[str, Any]) -> str:
@@ -209,13 +213,16 @@ def content_of_model(config: Mapping[str, Any]) -> str:
     return digest(config.get("files"))
 
 
-def _read(numbers: Any) -> NDArray[np.float64]:
+def _written(numbers: NDArray[np.float64]) -> str:
+    """Numbers in one line, exactly."""
+    return " ".join(map(repr, numbers.tolist()))
+
+
+def _read(line: Any) -> NDArray[np.float64]:
     """Finite numbers that are not negative; raises ValueError for anything else."""
-    if not isinstance(numbers, list):
-        raise ValueError("its scores are not lists of numbers")
-    values = np.array([number_in({"score": one}, "score") for one in numbers], np.float64)
-    if (values < 0).any():
-        raise ValueError("its scores are negative")
+    values = np.array([float(one) for one in text_in({"line": line}, "line").split()], np.float64)
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise ValueError("its scores are not numbers from 0")
     return values
 
 
