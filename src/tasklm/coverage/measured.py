@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tasklm.coverage.calibration import Calibration
 from tasklm.coverage.quantiles import expected_interval, fewest, measured_interval
+from tasklm.run_folder import MODEL
+from tasklm.storage.checksums import damage_is_clear
+from tasklm.storage.files import read_json
 from tasklm.tasks.answer_sets import AnswerSets
 from tasklm.tasks.base import Answer
 from tasklm.tasks.examples import Example
 
 PROMISED = (0.90, 0.95, 0.99)  # what reports state
+ARTEFACT_NAME, MEASURED = "coverage", "measured.json"  # in a run
 FEWEST_OF_CLASS = 20  # test examples of a class that is listed
 
 
@@ -102,3 +107,13 @@ def measured(
         interval=(spread.low, spread.high),
         expected=(law.low, law.high),
     )
+
+
+def read_measured(run: Path) -> dict[str, list[Measured]]:
+    """What the model of a run promises and what came of it, by the names of its tasks."""
+    path = run / ARTEFACT_NAME / MODEL / MEASURED
+    if not path.exists():
+        return {}
+    with damage_is_clear(path):
+        values = read_json(path)
+        return {name: [Measured.from_dict(one) for one in own] for name, own in values.items()}

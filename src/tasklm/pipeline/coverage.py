@@ -14,20 +14,18 @@ from tasklm.coverage.calibration import (
     content_of_model,
     write_calibrations,
 )
-from tasklm.coverage.measured import PROMISED, Measured, measured
+from tasklm.coverage.measured import ARTEFACT_NAME as NAME
+from tasklm.coverage.measured import MEASURED, PROMISED, measured
 from tasklm.evaluate.scores import Scores
 from tasklm.pipeline import evaluation
 from tasklm.pipeline.context import Predictions, Trained
 from tasklm.run_folder import ENSEMBLE, MODEL, by_training
-from tasklm.storage.checksums import content_of, damage_is_clear
+from tasklm.storage.checksums import content_of
 from tasklm.storage.files import digest, read_json, write_bytes, write_json
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.members import Member
 from tasklm.tasks.several import members_of
-
-NAME = "coverage"  # the artefact
-MEASURED = "measured.json"
 
 
 @dataclass(frozen=True)
@@ -63,16 +61,6 @@ def keep_coverage(trained: Trained, scores: Scores) -> None:
         return
     for name in models:
         write_bytes(run.artefacts.path(name) / FILE, (folder / name / FILE).read_bytes())
-
-
-def read_measured(run: Path) -> dict[str, list[Measured]]:
-    """What the model of a run promises and what came of it, by the names of its tasks."""
-    path = run / NAME / MODEL / MEASURED
-    if not path.exists():
-        return {}
-    with damage_is_clear(path):
-        values = read_json(path)
-        return {name: [Measured.from_dict(one) for one in own] for name, own in values.items()}
 
 
 def _shipped(trained: Trained, scores: Scores) -> dict[str, list[Answer]]:
