@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasklm.coverage.calibration import FILE as CALIBRATION
 from tasklm.coverage.calibration import (
     Calibration,
     content_of_model,
@@ -25,6 +26,7 @@ from tasklm.models.saved_model import read_saved_model
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
 from tasklm.serve.inputs import Input, example_from
+from tasklm.storage.safe_reading import is_there
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
 
@@ -139,15 +141,26 @@ class Predictor:
             self._calibration = read_calibration(self.folder, self._name, model)
         return self._calibration
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether sets can be asked for."""
+        return self.task.sets is not None and is_there(self.folder / CALIBRATION)
+
     def sets(self, given: Sequence[Input], coverage: float) -> list[dict[str, Any]]:
         """A set of labels for each input, which has the right one in a share `coverage` of all
         cases, or {"unknown": why there is none}.
         """
-        sets, promise = sets_for(self.task), self.calibration().promise(coverage)
         examples = [example_from(one, self.task, self.data) for one in given]
+        return self.sets_of(examples, self.answers(examples), coverage)
+
+    def sets_of(
+        self, examples: Sequence[Example], answers: Sequence[Answer], coverage: float
+    ) -> list[dict[str, Any]]:
+        """The sets that follow from answers."""
+        sets, promise = sets_for(self.task), self.calibration().promise(coverage)
         return [
             promise.row(sets, example.text, answer)
-            for example, answer in zip(examples, self.answers(examples), strict=True)
+            for example, answer in zip(examples, answers, strict=True)
         ]
 
     def stream_sets(
