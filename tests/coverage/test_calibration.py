@@ -56,16 +56,16 @@ TRAIN = [Example((" ".join(WORDS),), "usual")]
 @pytest.mark.parametrize("promised", [0.8, 0.9, 0.95])
 def test_the_promise_is_kept_on_texts_drawn_alike_and_for_each_class(promised: float) -> None:
     counts: Counter[str] = Counter()
-    for round_ in range(60):
+    for round_ in range(30):
         calibration = Calibration.of(ClassSets(), TRAIN, *drawn(400, round_))
         one = measured(ClassSets(), calibration, promised, *drawn(400, 1000 + round_))
         counts.update(right=one.right, count=one.count)
         for name, (right, count) in one.by_class.items():
             counts.update({f"{name} right": right, f"{name} count": count})
-    assert counts["right"] / counts["count"] == pytest.approx(promised, abs=0.012)
+    assert counts["right"] / counts["count"] == pytest.approx(promised, abs=0.015)
     for name in ("rare", "usual"):
         share = counts[f"{name} right"] / counts[f"{name} count"]
-        assert share > promised - 0.015
+        assert share > promised - 0.02
 
 
 def test_texts_unlike_dev_are_unknown_and_part_of_the_promise() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.coverage.known_words import KnownWords
-from tasklm.coverage.quantiles import ROUNDING, Sorted, fewest, merged, thresholds
+from tasklm.coverage.quantiles import ROUNDING, Sorted, alpha_of, fewest, merged, thresholds
 from tasklm.errors import RecipeError, RunError
 from tasklm.models.damage import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_record
@@ -83,7 +83,7 @@ class Calibration:
         A dev example whose text is unlike the others is missed whatever its label, as a new one
         will be. So the promise is of both together: what they miss, the thresholds make up for.
         """
-        alpha = 1 - checked(coverage)
+        alpha = alpha_of(checked(coverage))
         if self.count < fewest(alpha):
             raise RunError(
                 f"a coverage of {_percent(coverage)} takes at least {fewest(alpha):,} dev "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.coverage.calibration import Calibration
-from tasklm.coverage.quantiles import expected_interval, fewest, measured_interval
+from tasklm.coverage.quantiles import alpha_of, expected_interval, fewest, measured_interval
 from tasklm.run_folder import MODEL
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json
@@ -64,7 +64,7 @@ def measured(
     answers: Sequence[Answer],
 ) -> Measured:
     """What a promise comes to on examples and their answers."""
-    alpha = 1 - promised
+    alpha = alpha_of(promised)
     if calibration.count < fewest(alpha) or not examples:
         return Measured(promised, calibration.count, fewest(alpha))
     promise = calibration.promise(promised)

@@ -25,6 +25,11 @@ CLASS_MISSES = 2.5
 ROUNDING = 1e-9  # (n + 1)(1 − α) that is whole, but for arithmetic, is not rounded up
 
 
+def alpha_of(coverage: float) -> float:
+    """The share of misses that a coverage leaves: 0.05 of 0.95, without the error of arithmetic."""
+    return round(1 - coverage, 12)
+
+
 def rank(count: int, alpha: float) -> int:
     """The place of the threshold among `count` sorted numbers, from 1; beyond them: infinite."""
     return math.ceil((count + 1) * (1 - alpha) - ROUNDING)
