@@ -7,8 +7,12 @@ all of dev and asked for sets that are right in 90 % and 95 % of all cases; all 
 10,000 examples, says how often they are. Where a folder has no test, one half of dev is test. The
 tagged sets become sets of several labels: which sorts of names a sentence has.
 
+Files may differ as their sources do, and small ones leave much to chance. So dev and test are also
+put together and drawn apart again, at random, 50 times: then they are alike by construction, and
+the mean says whether the promise holds where it can.
+
 All choices are compared on dev alone: what orders the classes (LAC, APS, RAPS: thresholds from one
-half of dev, measured on the other), whether out-of-fold answers on train could calibrate too, and
+half of dev, measured on the other), what thresholds by class cost and give, whether out-of-fold answers on train could calibrate too, and
 what tells strange texts apart (words that are new, or unlikely letters). Results of each task are
 kept in W, and a task that is there is not repeated.
 """
@@ -28,13 +32,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import betabinom
 
 from tasklm.corpus.words import words
-from tasklm.coverage.calibration import Calibration
+from tasklm.coverage.calibration import Calibration, Seen
 from tasklm.coverage.known_words import KnownWords
 from tasklm.coverage.measured import Measured, measured
-from tasklm.coverage.quantiles import expected_interval, threshold
+from tasklm.coverage.quantiles import alpha_of, expected_interval, rank, threshold, thresholds
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import POOLED
 from tasklm.tasks.base import TASKS, Answer, Task
 from tasklm.tasks.baselines.featuriser import evenly
 from tasklm.tasks.examples import Example, Splits
@@ -44,7 +50,7 @@ PROMISED = (0.90, 0.95)
 LABELS, MOST_TEST = 3000, 10_000
 STRANGERS = 60  # texts of each other task
 FALSE_ALARMS = 0.01
-ROUNDS = 20  # halves of dev
+ROUNDS, DRAWS = 20, 50  # halves of dev; dev and test drawn apart again
 LETTERS = 1 << 15  # cells of the counts of letters
 CLASSES = (
     *("acl_arc", "agnews", "amazon_helpfulness_lite", "chemprot", "glue_cola"),
@@ -149,8 +155,10 @@ def result_of(name: str, kind: str, fitted: Fitted, strangers: Sequence[str]) ->
         "dev": len(dev),
         "test": len(test),
         "measured": kept,
+        "redrawn": [redrawn(calibration.words, fitted, promised) for promised in PROMISED],
         "folds": [of_folds(fitted, promised) for promised in PROMISED],
         "orders": orders(fitted) if sets.grouped else {},
+        "by_class": by_class(fitted) if sets.grouped else [],
         "strange": strange(train, dev, test, strangers),
     }
 
@@ -158,9 +166,69 @@ def result_of(name: str, kind: str, fitted: Fitted, strangers: Sequence[str]) ->
 def of_folds(fitted: Fitted, promised: float) -> dict[str, Any]:
     """The coverage on dev of a threshold from out-of-fold answers on train, and where it belongs."""
     of_train, of_dev = np.sort(fitted.strangeness("train")), fitted.strangeness("dev")
-    law = expected_interval(len(of_train), 1 - promised, len(of_dev))
-    most = threshold(of_train, 1 - promised)
+    law = expected_interval(len(of_train), alpha_of(promised), len(of_dev))
+    most = threshold(of_train, alpha_of(promised))
     return {"coverage": float((of_dev <= most).mean()), "low": law.low, "high": law.high}
+
+
+def redrawn(known: KnownWords, fitted: Fitted, promised: float) -> float:
+    """The mean coverage where dev and test are put together and drawn apart again."""
+    sets = fitted.task.sets
+    assert sets is not None
+    examples = [*fitted.examples["dev"], *fitted.examples["test"]]
+    groups = np.array([sets.group(example.label) for example in examples])
+    shares = np.array([known.share_of_new(example.text) for example in examples])
+    strangeness = np.concatenate([fitted.strangeness("dev"), fitted.strangeness("test")])
+    draw, covered = np.random.default_rng(1), []
+    for _ in range(DRAWS):
+        places = draw.permutation(len(examples))
+        own, others = np.split(places, [len(fitted.examples["dev"])])
+        own = own[np.argsort(strangeness[own], kind="stable")]
+        seen = {
+            str(name): Seen(strangeness[own[groups[own] == name]], shares[own[groups[own] == name]])
+            for name in np.unique(groups[own])
+        }
+        promise = Calibration(seen, known).promise(promised)
+        limits = np.array([promise.limit(name) for name in groups[others]])
+        hits = (strangeness[others] <= limits) & (shares[others] <= promise.newest)
+        covered.append(float(hits.mean()))
+    return float(np.mean(covered))
+
+
+def by_class(fitted: Fitted) -> list[dict[str, list[float]]]:
+    """At each promise the mean size of sets and the lowest coverage of a class with 20 or more
+    examples, of one threshold for all and of thresholds by class; on halves of dev.
+    """
+    labels, answers = fitted.task.labels, fitted.answers["dev"]
+    odds = np.array([[one["probabilities"][label] for label in labels] for one in answers])
+    right = np.array([labels.index(one.label) for one in fitted.examples["dev"]])
+    results = []
+    for promised in PROMISED:
+        draw = np.random.default_rng(0)
+        found: dict[str, list[list[float]]] = {"one": [], "by class": []}
+        for _ in range(ROUNDS):
+            one, other = np.array_split(draw.permutation(len(right)), 2)
+            own = 1 - odds[one, right[one]]
+            every = {
+                name: np.sort(own[right[one] == number])
+                for number, name in enumerate(labels)
+                if (right[one] == number).any()
+            }
+            limits = thresholds(every, alpha_of(promised))
+            by = {
+                "one": np.full(len(labels), limits[POOLED]),
+                "by class": np.array([limits.get(name, limits[POOLED]) for name in labels]),
+            }
+            for name, most in by.items():
+                inside = 1 - odds[other] <= most
+                hits = inside[np.arange(len(other)), right[other]]
+                enough = [
+                    place for place in range(len(labels)) if (right[other] == place).sum() >= 20
+                ]
+                lowest = min((hits[right[other] == place].mean() for place in enough), default=1.0)
+                found[name].append([float(inside.sum(1).mean()), float(lowest)])
+        results.append({name: np.mean(own, 0).tolist() for name, own in found.items()})
+    return results
 
 
 def orders(fitted: Fitted) -> dict[str, list[float]]:
@@ -177,7 +245,7 @@ def orders(fitted: Fitted) -> dict[str, list[float]]:
             every = []
             for _ in range(ROUNDS):
                 one, other = np.array_split(draw.permutation(len(right)), 2)
-                most = threshold(np.sort(strangeness[one, right[one]]), 1 - promised)
+                most = threshold(np.sort(strangeness[one, right[one]]), alpha_of(promised))
                 every.append(float((strangeness[other] <= most).sum(1).mean()))
             sizes[name].append(float(np.mean(every)))
     return sizes
@@ -252,6 +320,16 @@ def share(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
+def chance(one: Measured) -> float:
+    """How likely the measured coverage is within a point of the promise if that holds exactly."""
+    place = rank(one.dev, alpha_of(one.promised))
+    if place > one.dev:
+        return 0.0
+    low, high = (one.count * (one.promised + away) for away in (-0.01, 0.01))
+    law = betabinom(one.count, place, one.dev + 1 - place)
+    return float(law.cdf(math.floor(high + 1e-9)) - law.cdf(math.ceil(low - 1e-9) - 1))
+
+
 def within(one: Measured) -> tuple[bool, bool]:
     """Whether the coverage is within a point of the promise, and where it should lie."""
     low, high = one.expected
@@ -265,17 +343,20 @@ def page_of(results: Sequence[dict[str, Any]], command: str) -> str:
         rows = [(one, Measured.from_dict(one["measured"][place])) for one in results]
         near = [within(row)[0] for _, row in rows]
         fits = [within(row)[1] for _, row in rows]
+        drawn = [abs(one["redrawn"][place] - promised) <= 0.01 + 1e-9 for one, _ in rows]
+        likely = sum(chance(row) for _, row in rows)
         lines += [
             f"## Promised {promised:.0%}",
             "",
-            f"Within ±1 point: **{sum(near)} of {len(rows)}**. Where it should lie in 95 of 100 cases: "
+            f"Within ±1 point: **{sum(near)} of {len(rows)}**; by chance {likely:.1f} would be if every promise held exactly. "
+            f"Dev and test drawn apart again: **{sum(drawn)} of {len(rows)}**. Where it should lie in 95 of 100 cases: "
             f"**{sum(fits)} of {len(rows)}**. Mean measured coverage: "
             f"{share(float(np.mean([row.coverage for _, row in rows])))} %.",
             "",
-            "| task | kind | dev | test | measured, % | should lie in | ±1 | in | mean size | single, % | unknown, % | worst class, % |",
-            "|---|---|---|---|---|---|---|---|---|---|---|---|",
+            "| task | kind | dev | test | measured, % | should lie in | ±1 | in | drawn again, % | mean size | single, % | unknown, % | worst class, % |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
-        lines += [row_of(one, row) for one, row in rows]
+        lines += [row_of(one, row, one["redrawn"][place]) for one, row in rows]
         lines.append("")
     return "\n".join([*lines, *choices(results)])
 
@@ -285,11 +366,12 @@ def about(command: str) -> str:
         f"`{command}`: the linear model of words, fitted to at most {LABELS:,} examples, calibrated on dev; "
         "how often its sets have the right answer on test. "
         "*Should lie in*: the interval that 95 of 100 such measurements fall in if the promise holds, given the sizes of dev and "
-        "test (beta-binomial). An unknown text counts as a miss. *Worst class*: the lowest coverage of a class with 20 or more test examples."
+        "test (beta-binomial). *Drawn again*: the mean over 50 random ways to share out dev and test, which are alike then. "
+        "An unknown text counts as a miss. *Worst class*: the lowest coverage of a class with 20 or more test examples."
     )
 
 
-def row_of(result: dict[str, Any], row: Measured) -> str:
+def row_of(result: dict[str, Any], row: Measured, redrawn: float) -> str:
     near, fits = within(row)
     worst = [right / count for right, count in row.by_class.values() if count >= 20]
     single, size = share(row.single / row.count), f"{row.size:.2f}"
@@ -300,7 +382,7 @@ def row_of(result: dict[str, Any], row: Measured) -> str:
     cells = [
         *(result["task"], result["kind"], f"{row.dev:,}", f"{row.count:,}", share(row.coverage)),
         f"{share(row.expected[0])}–{share(row.expected[1])}",
-        *("yes" if near else "no", "yes" if fits else "**no**", size, single),
+        *("yes" if near else "no", "yes" if fits else "**no**", share(redrawn), size, single),
         share((row.unlike + row.empty) / row.count),
         share(min(worst)) if worst else "–",
     ]
@@ -321,6 +403,19 @@ def choices(results: Sequence[dict[str, Any]]) -> list[str]:
             if one["orders"]:
                 sizes = " | ".join(f"{one['orders'][name][place]:.2f}" for name in ORDERS)
                 lines.append(f"| {one['task']} | {promised:.0%} | {sizes} |")
+    lines += [
+        "",
+        "## Thresholds by class",
+        "",
+        "On halves of dev: mean size of sets, and the lowest coverage of a class with 20 or more examples there.",
+        "",
+        "| task | promised | one for all: size | lowest class, % | by class: size | lowest class, % |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in results:
+        for promised, own in zip(PROMISED, one["by_class"], strict=False):
+            cells = [f"{size:.2f} | {share(lowest)}" for size, lowest in own.values()]
+            lines.append(f"| {one['task']} | {promised:.0%} | {' | '.join(cells)} |")
     lines += [
         "",
         "## Out-of-fold answers on train",

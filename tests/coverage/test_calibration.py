@@ -14,6 +14,7 @@ import pytest
 from tasklm.coverage.calibration import (
     FILE,
     Calibration,
+    Seen,
     content_of_model,
     read_calibration,
     sets_for,
@@ -22,6 +23,7 @@ from tasklm.coverage.calibration import (
 from tasklm.coverage.known_words import KnownWords
 from tasklm.coverage.lines import rows_of, sentences
 from tasklm.coverage.measured import Measured, measured
+from tasklm.coverage.quantiles import rank
 from tasklm.errors import RecipeError, RunError
 from tasklm.serve.predictor import Predictor
 from tasklm.storage.files import read_json
@@ -66,6 +68,22 @@ def test_the_promise_is_kept_on_texts_drawn_alike_and_for_each_class(promised: f
     for name in ("rare", "usual"):
         share = counts[f"{name} right"] / counts[f"{name} count"]
         assert share > promised - 0.02
+
+
+@pytest.mark.parametrize(("count", "digits"), [(60, 6), (65, 6), (65, 1), (200, 2)])
+def test_labels_and_texts_together_are_missed_as_often_as_promised(count: int, digits: int) -> None:
+    """Whatever the one has to do with the other, and however many texts are equally new."""
+    draw = np.random.default_rng(count)
+    known, covered = KnownWords.of(["a"]), []
+    for _ in range(3000):
+        strangeness = draw.uniform(size=count + 20)
+        shares = np.round(0.5 * strangeness + 0.5 * draw.uniform(size=count + 20), digits)
+        order = np.argsort(strangeness[:count])
+        seen = {"": Seen(strangeness[order], shares[order])}
+        promise = Calibration(seen, known).promise(0.9)
+        hits = (strangeness[count:] <= promise.limit("")) & (shares[count:] <= promise.newest)
+        covered.append(hits.mean())
+    assert np.mean(covered) == pytest.approx(rank(count, 0.1) / (count + 1), abs=0.005)
 
 
 def test_texts_unlike_dev_are_unknown_and_part_of_the_promise() -> None:

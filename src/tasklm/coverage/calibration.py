@@ -39,9 +39,9 @@ class Seen:
     strangeness: Sorted
     new_words: NDArray[np.float64]
 
-    def missing(self, newest: float) -> Sorted:
-        """The strangeness, infinite for texts that have too many new words."""
-        return np.sort(np.where(self.new_words > newest, math.inf, self.strangeness))
+    def missing(self, fewest_new: float) -> Sorted:
+        """The strangeness, infinite for texts whose share of new words is at least this."""
+        return np.sort(np.where(self.new_words >= fewest_new, math.inf, self.strangeness))
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,26 @@ class Calibration:
                 f"examples, and the model was calibrated on {self.count:,}. Ask for at most "
                 f"{_percent(_most(self.count))}, or train with a larger dev set (--dev)."
             )
-        newest = self._newest(alpha)
-        scores = {name: one.missing(newest) for name, one in self.seen.items()}
+        newest, fewest_new = self._newest(alpha)
+        scores = {name: one.missing(fewest_new) for name, one in self.seen.items()}
         return Promise(coverage, thresholds(scores, alpha), newest, self.words)
 
-    def _newest(self, alpha: float) -> float:
-        """The share of new words that less than a fifth of α of the dev texts exceed."""
-        false_alarms = math.floor(NEW_WORDS * alpha * (self.count + 1) + ROUNDING)
-        if not false_alarms:
-            return math.inf
+    def _newest(self, alpha: float) -> tuple[float, float]:
+        """The share of new words that a new text must exceed to be unlike dev, and the smallest
+        share with which a text of dev is unlike the others.
+
+        Of a new text and those of dev at most a fifth of α shall be: so a new one must have more
+        new words than the k-th of dev. That one is itself among the k with most, unless others
+        have as many.
+        """
+        most = math.floor(NEW_WORDS * alpha * (self.count + 1) + ROUNDING)
+        if not most:
+            return math.inf, math.inf
         shares = merged(one.new_words for one in self.seen.values())
-        return float(shares[-false_alarms])
+        newest = float(shares[-most])
+        if (shares >= newest).sum() <= most:
+            return newest, newest
+        return newest, float(np.nextafter(newest, math.inf))
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""

@@ -2,7 +2,7 @@
 
 The share of a text's words that no training example has is known for every model, whatever it holds
 besides: the language model of stage 1 is not kept with it, and a linear model knows only frequent
-words. On real tasks it told texts of other tasks apart better than the likelihood of letters
+words. It told texts of other tasks apart better than the likelihood of letters on most real tasks
 (docs/benchmarks/coverage.md).
 """
 

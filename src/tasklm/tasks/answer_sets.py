@@ -5,7 +5,7 @@ set at a threshold has all candidates that are no stranger. `coverage/` chooses 
 
 For classes and options the number is 1 − probability (LAC: Sadinle, Lei and Wasserman, "Least
 Ambiguous Set-Valued Classifiers with Bounded Error Levels", arXiv 1609.00451). The sets of APS and
-RAPS, which add up the probabilities of all likelier classes, were larger on every task measured
+RAPS, which add up the probabilities of all likelier classes, were larger on nearly every task
 (docs/benchmarks/coverage.md).
 """
 
