@@ -54,7 +54,8 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
     if source.bill is not None:
         parts += ["## What it has read", bill_text(published(source.bill))]
     parts += ["## Scores", _scores(source, scores), _exported_scores(exported)]
-    parts += ["## Sets of labels", coverage_text(source, exported)]
+    if source.calibrations():
+        parts += ["## Sets of labels", coverage_text(source, exported)]
     parts += ["## Limits", _limits(source, exported)]
     if recipe is not None:
         parts += [

@@ -29,8 +29,6 @@ WITHOUT_LINEAR = (
 
 def coverage_text(source: Source, exported: Exported) -> str:
     """Promised and measured coverage as a table, and what holds for this export."""
-    if not source.calibrations():
-        return "The model was not calibrated, so that it gives no sets of labels."
     lines = [KEPT if exported.to == "hf" else ANSWERS]
     if exported.weights != "fp32":
         lines.append(FEWER_BITS)
