@@ -41,6 +41,7 @@ ORDER = [
     {"pipeline"},
     {"contestants"},
     {"comparing"},
+    {"studying"},
     {"api", "notebook"},
     {"cli"},
     {"__main__"},
