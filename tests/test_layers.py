@@ -42,6 +42,7 @@ ORDER = [
     {"pipeline"},
     {"contestants"},
     {"comparing"},
+    {"studying"},
     {"api", "notebook"},
     {"cli"},
     {"__main__"},

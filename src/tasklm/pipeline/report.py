@@ -28,7 +28,7 @@ from tasklm.models.task_model import load_model
 from tasklm.pipeline.analysis import COUNTED_PASSAGES, matched_words, spread_texts
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.stage_planning import short_time_warning
-from tasklm.pipeline.timeline import long_steps
+from tasklm.pipeline.timeline import up_to_report
 from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
@@ -86,7 +86,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         contamination=corpus.contamination.examples if corpus else [],
         bill=read_bill(run.folder),
         coverage=read_measured(run.folder),
-        timeline=long_steps(run.timeline()),
+        timeline=up_to_report(run.timeline()),
         **analyses,
     )
     parts.raw_text = _raw_text_changes(trained, split)
