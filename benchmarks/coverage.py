@@ -348,7 +348,7 @@ def page_of(results: Sequence[dict[str, Any]], command: str) -> str:
         lines += [
             f"## Promised {promised:.0%}",
             "",
-            f"Within ±1 point: **{sum(near)} of {len(rows)}**; by chance {likely:.1f} would be if every promise held exactly. "
+            f"Within ±1 point: **{sum(near)} of {len(rows)}**; {likely:.1f} are expected where every promise holds exactly. "
             f"Dev and test drawn apart again: **{sum(drawn)} of {len(rows)}**. Where it should lie in 95 of 100 cases: "
             f"**{sum(fits)} of {len(rows)}**. Mean measured coverage: "
             f"{share(float(np.mean([row.coverage for _, row in rows])))} %.",
