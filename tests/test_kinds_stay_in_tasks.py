@@ -42,6 +42,8 @@ ANY_KIND = {
     "baselines.wide_fitting",
     "baselines.text_vectors",
     "baselines.featuriser",
+    "answer_sets",
+    "saved",
 }  # modules of tasks/ that serve all kinds
 OUTSIDE = [
     path

@@ -11,6 +11,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
+    from tasklm.api.studies import studies, study
     from tasklm.api.verbs import compare, distill, forecast
     from tasklm.pipeline.bill_check import verify_bill
     from tasklm.pipeline.file_check import check_files
@@ -27,6 +28,8 @@ __all__ = [
     "compare",
     "distill",
     "forecast",
+    "studies",
+    "study",
     "verify_bill",
 ]
 __version__ = "0.1.0"
@@ -38,6 +41,8 @@ _PLACES = {
     "compare": "tasklm.api.verbs",
     "distill": "tasklm.api.verbs",
     "forecast": "tasklm.api.verbs",
+    "studies": "tasklm.api.studies",
+    "study": "tasklm.api.studies",
     "verify_bill": "tasklm.pipeline.bill_check",
 }  # imported only on first use, so that `tasklm --help` is instant
 

@@ -166,6 +166,20 @@ class TaskLM(Estimator):
         examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
 
+    def predict_sets(
+        self, inputs: Iterable[Input], coverage: float = 0.95, task: str = ""
+    ) -> list[dict[str, Any]]:
+        """A set for each input that has the right label in a share `coverage` of all cases, as
+        `tasklm predict --coverage` prints it: {"text", "labels": probability by name}, or
+        {"text", "unknown": why there is none}.
+
+        Choices have "options", scores a "score" with its "interval".
+        """
+        predictor = self._trained(task)
+        examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
+        rows = predictor.stream_sets(examples, coverage)
+        return [{"text": example.text, **row} for example, row in rows]
+
     def predict_proba(self, inputs: Iterable[Input], task: str = "") -> NDArray[np.float64]:
         """The probability of each class (columns in the order of `classes_`) for each input."""
         predictor = self._trained(task)

@@ -33,33 +33,54 @@ def predict(
         typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
     ] = None,
     text_column: TextColumn = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help=(
+                "Answer with sets of labels that have the right one in this share of all cases, "
+                "such as 0.95, or with unknown."
+            )
+        ),
+    ] = None,
 ) -> None:
     """Predict labels and probabilities, one JSON object per line.
 
     Example: tasklm predict runs/first/model "a text to classify"
 
     Example: tasklm predict runs/many/model --task all new.txt
+
+    Example: tasklm predict runs/first/model --coverage 0.95 new.txt
     """
     from tasklm.recipe.data_sections import Data
     from tasklm.serve.predictor import Predictor
 
     predictor = Predictor(model, data=Data(text_column=text_column or ""))
-    for answer in _answers(predictor, what, task):
+    for answer in _answers(predictor, what, task, coverage):
         typer.echo(json_line(answer))
 
 
-def _answers(predictor: Predictor, what: str, name: str | None) -> Iterator[dict[str, Any]]:
+def _answers(
+    predictor: Predictor, what: str, name: str | None, coverage: float | None
+) -> Iterator[dict[str, Any]]:
     """Yields what is printed."""
+    from tasklm.errors import RecipeError
     from tasklm.serve.all_tasks import AllTasks
     from tasklm.serve.inputs import examples_of
     from tasklm.tasks.several import ALL, members_of
 
     if name == ALL:
+        if coverage is not None:
+            problem = "--coverage is for one task: thresholds differ between tasks"
+            raise RecipeError([f"{problem}. Name one with --task"])
         tasks = AllTasks(predictor)
         yield from tasks.answers(tasks.examples_of(what, sys.stdin.buffer))
         return
     if name is not None or members_of(predictor.task):
         predictor = predictor.of(name or "")
     examples = examples_of(what, predictor.task, predictor.data, sys.stdin.buffer)
+    if coverage is not None:
+        for example, row in predictor.stream_sets(examples, coverage):
+            yield {"text": example.text, **row}
+        return
     for example, answer in predictor.stream(examples):
         yield {"text": example.text, **answer}

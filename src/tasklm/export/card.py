@@ -19,6 +19,7 @@ from tasklm.export.card_of_several import (
     task_losses,
     task_scores,
 )
+from tasklm.export.coverage_text import coverage_text
 from tasklm.export.model_sizes import STEPS
 from tasklm.export.onnx_runtime import SWITCH
 from tasklm.export.publishing import bill_text, published, without_paths
@@ -53,6 +54,8 @@ def write_card(source: Source, exported: Exported, folder: Path) -> None:
     if source.bill is not None:
         parts += ["## What it has read", bill_text(published(source.bill))]
     parts += ["## Scores", _scores(source, scores), _exported_scores(exported)]
+    if source.calibrations():
+        parts += ["## Sets of labels", coverage_text(source, exported)]
     parts += ["## Limits", _limits(source, exported)]
     if recipe is not None:
         parts += [

@@ -91,6 +91,7 @@ def _write(source: Source, folder: Path, to: str, max_mb: float | None) -> Expor
     write_card(source, exported, folder)
     if source.bill is not None:
         write_bill(folder, published(source.bill))
+    source.copy_calibration(folder)
     # the card is there to be edited
     seal(folder / RECORD, asdict(exported), files_in(folder, leave_out=("README.md",)))
     return exported
@@ -110,7 +111,9 @@ def as_onnx(model_folder: Path, scratch: Path) -> Path:
         )
     target = scratch / f"{model_folder.resolve().name}-onnx"
     with new_folder(target) as folder:
-        exported = _onnx(open_source(model_folder), folder, "onnx", None)
+        source = open_source(model_folder)
+        exported = _onnx(source, folder, "onnx", None)
+        source.copy_calibration(folder)
         seal(folder / RECORD, asdict(exported), files_in(folder))
     return target
 

@@ -14,6 +14,13 @@ import torch
 from torch import Tensor
 
 from tasklm.bill.record import Bill, bill_path, read_bill
+from tasklm.coverage.calibration import FILE as CALIBRATION
+from tasklm.coverage.calibration import (
+    Calibration,
+    content_of_model,
+    read_calibrations,
+    write_calibrations,
+)
 from tasklm.encoders.base import Shape
 from tasklm.errors import RecipeError, RunError
 from tasklm.evaluate.scores import Scores, from_dict, of_this_recipe
@@ -26,6 +33,7 @@ from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import MODEL, SCORES, find_run, is_run, recipe_of
 from tasklm.storage.checksums import files_in, sync_all
 from tasklm.storage.files import full_disk_is_clear, make_folder, publish, read_json, sweep
+from tasklm.storage.safe_reading import is_there
 from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.several import columns_of
@@ -45,13 +53,14 @@ class Source:
     own_name: str = ""  # … and its name
     dev_of_all: list[Example] = field(default_factory=list)  # of all these tasks, once read
     bill: Bill | None = None  # what the model has read, where that is known
+    folder: Path | None = None  # of the model
 
     def of(self, name: str) -> Source:
         """The source of one of several tasks; raises RecipeError if there is no such task."""
         loaded, task = alone(self.loaded, name), self.task
         assert isinstance(task, Several)
         own = f"{self.name}-{name}"
-        return Source(own, loaded, self.run, task, name, self.dev_of_all, self.bill)
+        return Source(own, loaded, self.run, task, name, self.dev_of_all, self.bill, self.folder)
 
     @property
     def others(self) -> list[str]:
@@ -149,6 +158,21 @@ class Source:
             return {}
         return {name: _set_columns(data) for name, data in columns_of(recipe).items()}
 
+    def calibrations(self) -> dict[str, Calibration]:
+        """What dev said of the model, by the names of its tasks; none for one of an earlier
+        version.
+        """
+        if self.folder is None or not is_there(self.folder / CALIBRATION):
+            return {}
+        every = read_calibrations(self.folder, content_of_model(self.config))
+        own = self.own_name
+        return every if not own else {"": every[own]} if own in every else {}
+
+    def copy_calibration(self, folder: Path) -> None:
+        """Writes it beside an export, if the model has one."""
+        if every := self.calibrations():
+            write_calibrations(folder, "", every)
+
     def scores(self) -> Scores | None:
         """The score table of the run; None if there is none."""
         if self.run is None or not (self.run / SCORES).exists():
@@ -201,7 +225,7 @@ def open_source(where: Path) -> Source:
     run = find_run(folder)
     loaded = load_model(folder, torch.device("cpu"))
     bill = None if bill_path(folder) is None else read_bill(folder)
-    return Source((run or folder).name, loaded, run, bill=bill)
+    return Source((run or folder).name, loaded, run, bill=bill, folder=folder)
 
 
 @contextmanager

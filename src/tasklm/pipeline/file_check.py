@@ -12,16 +12,18 @@ from pathlib import Path
 from tasklm.artifacts import set_aside
 from tasklm.bill.network import RECORD as NETWORK
 from tasklm.bill.record import BILL
+from tasklm.coverage.calibration import FILE as COVERAGE
 from tasklm.errors import DamagedError, RecipeError, RunError
 from tasklm.recipe.toml import cache_folder
-from tasklm.run_folder import CLOCK, SCORES, is_run, recipe_of
+from tasklm.run_folder import CLOCK, ENSEMBLE, MODEL, SCORES, is_run, recipe_of
 from tasklm.storage.checksums import Sums, problems_of, sums_in
 from tasklm.storage.files import ARTEFACT, read_json, run_above
 from tasklm.tracking import SILENT, Tracker
 
 # of artefacts, models, exports and checkpoints
 RECORDS = (ARTEFACT, "config.json", "export.json", "state.json")
-SINGLE = (SCORES, CLOCK, NETWORK, BILL)  # files of a run that contain their own checksum
+# files of a run, or of a model, that contain their own checksum
+SINGLE = (SCORES, CLOCK, NETWORK, BILL, COVERAGE, f"{MODEL}/{COVERAGE}", f"{ENSEMBLE}/{COVERAGE}")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tasklm.pipeline.ablations import TASK_ONLY, ablation_rows, check_ablations,
 from tasklm.pipeline.analysis import insights
 from tasklm.pipeline.bill import keep_bill
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
+from tasklm.pipeline.coverage import keep_coverage
 from tasklm.pipeline.growth import label_growth
 from tasklm.pipeline.linear_part import better_model, first_model, forecast_text
 from tasklm.pipeline.opening import open_run
@@ -110,6 +111,7 @@ def _flow(run: Run, until: str) -> Scores | None:
     for row in scores.rows:
         if row.kind == "ensemble":
             evaluation.keep_ensemble(trained, row)
+    keep_coverage(trained, scores)
     run.tracker.event("verdict", text=scores.verdict)
     run.keep_clock(timeline.SCORES, ended=True)
     keep_bill(trained)

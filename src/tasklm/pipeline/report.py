@@ -20,6 +20,7 @@ from tasklm.analysis.word_counts import overrepresented
 from tasklm.bill.record import read_bill
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import LINEAR
+from tasklm.coverage.measured import read_measured
 from tasklm.evaluate.confusion import ClassScore, confusion_matrix
 from tasklm.evaluate.scores import Scores
 from tasklm.influence.explanation import ExampleSide
@@ -84,6 +85,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         notes=_decisions(run, trained.plan),
         contamination=corpus.contamination.examples if corpus else [],
         bill=read_bill(run.folder),
+        coverage=read_measured(run.folder),
         timeline=up_to_report(run.timeline()),
         growth=scores.growth,
         **analyses,

@@ -13,12 +13,14 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from tasklm.bill.record import Bill
+from tasklm.coverage.measured import Measured
 from tasklm.evaluate.confusion import ClassScore
 from tasklm.evaluate.scores import Scores
 from tasklm.report.answers import calibration, classes, mistakes, sure_of
 from tasklm.report.costs import cost, time_bars
 from tasklm.report.encoder_pictures import attention, class_vectors
 from tasklm.report.label_growth import label_growth
+from tasklm.report.label_sets import label_sets
 from tasklm.report.page import Html, clipped, document, el, folded, items, joined, soft
 from tasklm.report.raw_text import raw_text
 from tasklm.report.score_tables import score_table
@@ -56,7 +58,8 @@ class ReportParts:
     or test text, with their origin. raw_text: what `unseen_words` counts. start: the name of the
     checkpoint that the training continued from, if any. recipe_toml: the recipe with all automatic
     values filled in; made_with: versions and device. reading: notes from reading the data, such as
-    skipped rows; notes: decisions taken before training. bill: what the model has read. timeline:
+    skipped rows; notes: decisions taken before training. bill: what the model has read. coverage:
+    what sets with a promise came to, by the names of tasks. timeline:
     the seconds of each step of the run. growth: what more labels would bring, as
     `Growth.to_dict`, or under "skipped" why that is not known.
     """
@@ -89,6 +92,7 @@ class ReportParts:
     reading: Sequence[str] = ()
     notes: Sequence[str] = ()
     bill: Bill | None = None
+    coverage: Mapping[str, Sequence[Measured]] = field(default_factory=dict)
     timeline: Mapping[str, float] = field(default_factory=dict)
     growth: dict[str, Any] | None = None
 
@@ -112,6 +116,7 @@ def render(parts: ReportParts) -> str:
             "Calibration: how far to trust its confidence",
             calibration(parts.calibration, parts.seed),
         ),
+        ("sets", "Sets of labels: promised and measured coverage", label_sets(parts.coverage)),
         (
             "mistakes",
             "Most confident mistakes" if sorted_by_confidence else "Mistakes",

@@ -57,8 +57,8 @@ def forms_of(task: Task) -> Forms:
     return Forms(True, task.pairs, "")
 
 
-def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
-    """The schema of a request for predictions."""
+def predict_schema(limits: Limits, forms: Forms, sets: bool = True) -> dict[str, Any]:
+    """The schema of a request for predictions; `sets`: it may ask for sets with a coverage."""
     one = _input_schema(limits, forms)
     inputs = {
         "type": "array",
@@ -66,7 +66,17 @@ def predict_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
         "items": one,
         "description": "What to predict.",
     }
-    return {**_object({"inputs": inputs}, ["inputs"]), "example": {"inputs": forms.examples}}
+    properties: dict[str, Any] = {"inputs": inputs}
+    if sets:
+        properties["coverage"] = {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "exclusiveMaximum": 1,
+            "description": (
+                "Answer with sets of labels that have the right one in this share of all cases."
+            ),
+        }
+    return {**_object(properties, ["inputs"]), "example": {"inputs": forms.examples}}
 
 
 def explain_schema(limits: Limits, forms: Forms) -> dict[str, Any]:
@@ -91,10 +101,14 @@ def problems_of_inputs(limits: Limits, forms: Forms) -> str:
     return f"an input that is not {forms.words}, {too_long}, or {columns}"
 
 
-def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
-    """The inputs of a request; raises Refused if the body does not match `predict_schema`."""
-    values = _json_object(body, {"inputs"}, "inputs")
-    inputs = values["inputs"]
+def predict_inputs(
+    body: bytes, limits: Limits, forms: Forms, sets: bool = True
+) -> tuple[list[Input], float | None]:
+    """The inputs of a request, and the coverage of sets if it asks for these; raises Refused if the
+    body does not match `predict_schema`.
+    """
+    values = _json_object(body, {"inputs", "coverage"} if sets else {"inputs"}, "inputs")
+    inputs, coverage = values["inputs"], _coverage(values)
     if not isinstance(inputs, list):
         raise Refused(422, f"inputs is {_name(inputs)}, not a list.")
     if len(inputs) > limits.inputs:
@@ -102,7 +116,18 @@ def predict_inputs(body: bytes, limits: Limits, forms: Forms) -> list[Input]:
             f"There are {len(inputs):,} inputs; at most {limits.inputs:,} are allowed per request."
         )
         raise Refused(422, f"{problem} Send several requests.")
-    return [_input(one, f"inputs[{place}]", limits, forms) for place, one in enumerate(inputs)]
+    checked = [_input(one, f"inputs[{place}]", limits, forms) for place, one in enumerate(inputs)]
+    return checked, coverage
+
+
+def _coverage(values: Mapping[str, Any]) -> float | None:
+    """The coverage that a request asks for; None if it asks for none."""
+    if "coverage" not in values:
+        return None
+    coverage = values["coverage"]
+    if type(coverage) not in (int, float) or not 0 < coverage < 1:
+        raise Refused(422, "coverage must be a number between 0 and 1, such as 0.95.")
+    return float(coverage)
 
 
 def explain_input(body: bytes, limits: Limits, forms: Forms) -> tuple[Input, int]:

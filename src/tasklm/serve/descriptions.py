@@ -56,7 +56,7 @@ class DescribedApp(FastAPI):
         return document
 
 
-def predict_operation(limits: Limits, forms: Forms) -> Schema:
+def predict_operation(limits: Limits, forms: Forms, sets: bool = True) -> Schema:
     """The arguments of FastAPI's route for predictions."""
     answers = {
         "type": "array",
@@ -65,10 +65,12 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
     }
     schema = {"type": "object", "properties": {"answers": answers}, "required": ["answers"]}
     wrong = f"more than {limits.inputs:,} inputs, {problems_of_inputs(limits, forms)}"
+    if sets:
+        wrong += ", a coverage that is not between 0 and 1, or that the model cannot promise"
     return {
         "summary": "Predict",
         "description": "The prediction for each text, pair of texts or row.",
-        "openapi_extra": _body(predict_schema(limits, forms)),
+        "openapi_extra": _body(predict_schema(limits, forms, sets)),
         "responses": {
             200: _json("The answers.", schema),
             **_problems(OF_BODIES),
@@ -79,7 +81,7 @@ def predict_operation(limits: Limits, forms: Forms) -> Schema:
 
 def all_operation(limits: Limits, forms: Forms) -> Schema:
     """The arguments of FastAPI's route for predictions of all of several tasks."""
-    described = predict_operation(limits, forms)
+    described = predict_operation(limits, forms, sets=False)
     described["summary"] = "Predict: every task"
     described["description"] = (
         "The predictions of every task that takes a text, pair of texts or row, by their names."
@@ -145,12 +147,14 @@ def metrics_operation() -> Schema:
     return {"summary": "Metrics for Prometheus", "responses": {200: text, **_problems((401, 421))}}
 
 
-def what_it_takes(task: Task, texts: int | None, explains: bool, limits: Limits) -> Schema:
+def what_it_takes(
+    task: Task, texts: int | None, explains: bool, calibrated: bool, limits: Limits
+) -> Schema:
     """What a page needs to know to build a request; `texts`: how many a training example has, if
-    known.
+    known; `calibrated`: whether sets with a coverage can be asked for.
     """
     about = {"kind": task.kind, "labels": task.labels, **asdict(forms_of(task)), "texts": texts}
-    return {**about, "explains": explains, "limits": asdict(limits)}
+    return {**about, "explains": explains, "sets": calibrated, "limits": asdict(limits)}
 
 
 def _problems(statuses: Iterable[int]) -> dict[int | str, Schema]:

@@ -68,7 +68,7 @@ function together(tasks) {
   const any = (name) => own.some((task) => task[name]);
   const texts = own.every((task) => task.texts === own[0].texts) ? own[0].texts : null;
   const needs = any("text") ? "" : own[0].needs;
-  return { kind: `several, ${own.length} tasks`, labels: [], text: any("text"), pair: any("pair"), needs, texts, explains: false };
+  return { kind: `several, ${own.length} tasks`, labels: [], text: any("text"), pair: any("pair"), needs, texts, explains: false, sets: false };
 }
 
 // One task, or a choice of several and all of them.
@@ -111,6 +111,8 @@ function showTask(found) {
   at("row").placeholder = found.pair && !found.text ? '{"question": "…", "context": "…"}' : '{"text": "…"}';
   if (!found.text && !found.pair) at("row").placeholder = '{"question": "…", "options": ["…", "…"]}';
   at("why").hidden = !found.explains;
+  at("of-sets").hidden = !found.sets;
+  if (!found.sets) at("coverage").value = "";
   at("ask").hidden = false;
   showFields();
 }
@@ -162,7 +164,18 @@ function shares(answer, input) {
   return answer.probabilities.map((share, place) => [options ? String(options[place]) : `option ${place + 1}`, share]);
 }
 
+// The candidates of a set with a promised coverage; null for an ordinary answer.
+function setOf(answer, input) {
+  if (answer.options) {
+    const given = Object.values(input).find((value) => Array.isArray(value)) || [];
+    return answer.options.map(({ number, probability }) => [String(given[number] ?? `option ${number + 1}`), probability]);
+  }
+  return answer.labels && !Array.isArray(answer.labels) ? Object.entries(answer.labels) : null;
+}
+
 function titleOf(answer) {
+  if (answer.unknown !== undefined) return "unknown";
+  if (answer.interval) return answer.interval.map((end) => end.toPrecision(4)).join(" to ");
   if (answer.label !== undefined) return answer.label;
   if (answer.labels) return answer.labels.join(", ") || "no label";
   if (answer.option !== undefined) return answer.option;
@@ -187,8 +200,11 @@ function showAnswer(answer, input) {
 }
 
 function fill(box, answer, input) {
-  const title = titleOf(answer);
+  const set = setOf(answer, input);
+  const title = set ? set.map(([name]) => name).join(", ") : titleOf(answer);
   if (title) box.append(made("h2", title));
+  if (answer.unknown !== undefined) box.append(made("p", answer.unknown));
+  if (set) box.append(bars(set, []));
   if (answer.probabilities) box.append(bars(shares(answer, input), [title, ...(answer.labels || [])]));
   if (answer.words) box.append(words(answer));
   if (answer.entities && answer.entities.length) {
@@ -247,7 +263,9 @@ async function act(withReasons) {
   buttons.forEach((button) => (button.disabled = true));
   try {
     const input = given();
-    const { answers } = await ask(`predict${suffix}`, { inputs: [input] });
+    const asked = at("coverage").value;
+    const body = asked ? { inputs: [input], coverage: Number(asked) } : { inputs: [input] };
+    const { answers } = await ask(`predict${suffix}`, body);
     showAnswer(answers[0], input);
     if (withReasons) showReasons(await ask(`explain${suffix}`, { input, top: 5 }));
   } catch (error) {

@@ -9,6 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasklm.coverage.calibration import FILE as CALIBRATION
+from tasklm.coverage.calibration import (
+    Calibration,
+    content_of_model,
+    read_calibration,
+    sets_for,
+)
 from tasklm.device.threads import threads_of
 from tasklm.errors import RunError
 from tasklm.export.onnx_model import is_export, open_onnx
@@ -19,6 +26,7 @@ from tasklm.models.saved_model import read_saved_model
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
 from tasklm.serve.inputs import Input, example_from
+from tasklm.storage.safe_reading import is_there
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
 
@@ -51,6 +59,7 @@ class Predictor:
         elif data is not None:
             self.columns = dict(data)
         self._name = ""  # of one of several tasks
+        self._calibration: Calibration | None = None  # once it is read
         self.answering = _opened(folder, self.hardware)
         if is_export(folder):
             config = self.loaded.config
@@ -65,6 +74,7 @@ class Predictor:
         """
         own = copy(self)
         own.answering, own._name = self.answering.alone(name), name
+        own._calibration = None
         own.data = self.columns.get(name, self.data)
         return own
 
@@ -117,6 +127,50 @@ class Predictor:
         return self.task.answers(
             encoded.examples, encoded.units, self.answering.predictions(encoded)
         )
+
+    def calibration(self) -> Calibration:
+        """What dev said of the model, which sets with a promised coverage follow from.
+
+        Raises RecipeError if its kind of task has no such sets, and RunError, with the way out, if
+        it was not calibrated.
+        """
+        sets_for(self.task)
+        if self._calibration is None:
+            # the record of an export has the checksum of its calibration
+            model = "" if is_export(self.folder) else content_of_model(self.loaded.config)
+            self._calibration = read_calibration(self.folder, self._name, model)
+        return self._calibration
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether sets can be asked for."""
+        return self.task.sets is not None and is_there(self.folder / CALIBRATION)
+
+    def sets(self, given: Sequence[Input], coverage: float) -> list[dict[str, Any]]:
+        """A set of labels for each input, which has the right one in a share `coverage` of all
+        cases, or {"unknown": why there is none}.
+        """
+        examples = [example_from(one, self.task, self.data) for one in given]
+        return self.sets_of(examples, self.answers(examples), coverage)
+
+    def sets_of(
+        self, examples: Sequence[Example], answers: Sequence[Answer], coverage: float
+    ) -> list[dict[str, Any]]:
+        """The sets that follow from answers."""
+        sets, promise = sets_for(self.task), self.calibration().promise(coverage)
+        return [
+            promise.row(sets, example.text, answer)
+            for example, answer in zip(examples, answers, strict=True)
+        ]
+
+    def stream_sets(
+        self, examples: Iterable[Example], coverage: float
+    ) -> Iterator[tuple[Example, dict[str, Any]]]:
+        """Yields (example, set) for any number of examples, a block at a time."""
+        source = iter(examples)
+        self.calibration().promise(coverage)  # a wrong one is refused before anything is read
+        while block := list(islice(source, AT_ONCE)):
+            yield from zip(block, self.sets(block, coverage), strict=True)
 
     def answers_of_all(self, given: Sequence[Mapping[str, Example]]) -> list[dict[str, Answer]]:
         """The answer of each of several tasks to each input, which has an example for the tasks

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from tasklm.errors import DataError
+from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.recipe.data_sections import Data
 from tasklm.serve.all_tasks import AllTasks, Examples
 from tasklm.serve.bodies import Forms, forms_of
@@ -27,6 +27,8 @@ class ServedTask:
     task: Task
     data: Data
     explainer: Explainer | None
+    predictor: Predictor  # of this task alone
+    gives_sets: ClassVar[bool] = True  # if it is calibrated; otherwise it says why not
 
     @property
     def forms(self) -> Forms:
@@ -45,12 +47,28 @@ class ServedTask:
         """What is sent of the answers to an input."""
         return answers[self.name]
 
+    def sets(
+        self, given: Sequence[Examples], answers: Sequence[dict[str, Answer]], coverage: float
+    ) -> list[dict[str, Any]]:
+        """The sets that are sent in place of the answers."""
+        try:
+            return self.predictor.sets_of(
+                [one[self.name] for one in given],
+                [self.answer(one) for one in answers],
+                coverage,
+            )
+        except RecipeError as error:
+            raise Refused(422, f"{'; '.join(error.problems)}.") from None
+        except RunError as error:  # without the folder's place
+            raise Refused(422, f"{error}".replace(f"{self.predictor.folder}", "model")) from None
+
     def about(self, limits: Limits) -> dict[str, Any]:
         """What a page needs to know to build a request."""
         texts = None
         if self.explainer is not None:
             texts = len(self.explainer.examples.train[0].texts)
-        return what_it_takes(self.task, texts, self.explainer is not None, limits)
+        explains, calibrated = self.explainer is not None, self.predictor.is_calibrated
+        return what_it_takes(self.task, texts, explains, calibrated, limits)
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,7 @@ class EveryTask:
 
     all_tasks: AllTasks
     name: str = ALL
+    gives_sets: ClassVar[bool] = False  # thresholds differ between tasks
 
     @property
     def forms(self) -> Forms:
@@ -79,6 +98,12 @@ class EveryTask:
     def answer(self, answers: dict[str, Answer]) -> Answer:
         """What is sent of the answers to an input."""
         return {"tasks": answers}
+
+    def sets(
+        self, given: Sequence[Examples], answers: Sequence[dict[str, Answer]], coverage: float
+    ) -> list[dict[str, Any]]:
+        """Refused before: see `gives_sets`."""
+        raise AssertionError("the request was not checked")
 
 
 def examples_from(task: ServedTask | EveryTask, given: Input, where: str) -> Examples:
@@ -101,14 +126,15 @@ def served_tasks(predictor: Predictor, explainer: Explainer | None) -> list[Serv
     """The task of a model, or each of its several."""
     members = members_of(predictor.task)
     if not members:
-        return [ServedTask("", predictor.task, predictor.data, explainer)]
+        return [ServedTask("", predictor.task, predictor.data, explainer, predictor)]
     served = []
     for member in members:
         data = predictor.columns.get(member.name, predictor.data)
         own = None
         if explainer is not None and member.task.together == 1:
             own = explainer.of(member.name)
-        served.append(ServedTask(member.name, member.task, data, own))
+        alone = predictor.of(member.name)
+        served.append(ServedTask(member.name, member.task, data, own, alone))
     return served
 
 

@@ -134,12 +134,15 @@ class Endpoints:
         forms = task.forms
 
         async def predict(request: Request) -> Response:
-            inputs = predict_inputs(await read_body(request, self.limits), self.limits, forms)
+            body = await read_body(request, self.limits)
+            inputs, coverage = predict_inputs(body, self.limits, forms, task.gives_sets)
             examples = [
                 examples_from(task, one, f"inputs[{place}]") for place, one in enumerate(inputs)
             ]
             assert self._queue is not None  # the application is running
             answers = await self._queue.answers(examples)
+            if coverage is not None:
+                return JSONResponse({"answers": task.sets(examples, answers, coverage)})
             return JSONResponse({"answers": [task.answer(one) for one in answers]})
 
         return predict

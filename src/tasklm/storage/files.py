@@ -47,7 +47,7 @@ MADE_BY = {  # artefact of a run → the command that rebuilds it
         ("predictions", "baselines", "model", "ensemble", "ensemble-predictions", "compare"),
         "evaluate",
     ),
-    "soup-predictions": "evaluate",
+    **dict.fromkeys(("soup-predictions", "coverage"), "evaluate"),
 }
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # some network file systems cannot sync a folder
 _TEMPORARY = re.compile(

@@ -32,6 +32,7 @@ from tasklm.tasks.rivals import Rivals
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from tasklm.tasks.answer_sets import AnswerSets
     from tasklm.tasks.consistency.base import Consistency
 
 NONE = -100  # target of a place without one: padding of batches
@@ -165,6 +166,16 @@ class Task(Protocol):
         """The equivalent of the task in other programs; None if tasklm's own code must search for
         answers.
         """
+        ...
+
+    @property
+    def sets(self) -> AnswerSets | None:
+        """What sets with a promised coverage are made of; None where there are none."""
+        ...
+
+    @property
+    def setless(self) -> str:
+        """Why there are no such sets, and the way out; "" where there are."""
         ...
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 from tasklm.corpus.words import words
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import OptionSets
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -61,6 +62,7 @@ class Choice(LabelsAlone):
     reads_vectors = False
     unsmoothed = "options differ from example to example and are no classes"
     incomparable = unranked = ""
+    sets, setless = OptionSets(), ""
     labels_alone = "raw text has no question with options"
     metrics: tuple[str, ...] = ("accuracy",)
     packs: bool = True

@@ -13,6 +13,7 @@ import numpy as np
 
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import ClassSets
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.linear import choose_classes, majority
 from tasklm.tasks.baselines.text_vectors import WordVectors
@@ -50,6 +51,7 @@ class Classify:
     classifies, pairs, cased = True, True, False
     reads_vectors = True
     unsmoothed, incomparable, unranked = "", "", ""
+    sets, setless = ClassSets(), ""
     metrics: tuple[str, ...] = ("macro_f1", "micro_f1", "accuracy", "weighted_f1", "matthews")
     packs = True
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tasklm.console.markdown import code
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import LabelSets
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -62,6 +63,7 @@ class Multilabel:
     reads_vectors = True
     unsmoothed = "each label is decided by itself, without classes beside it"
     incomparable = unranked = ""
+    sets, setless = LabelSets(), ""
     metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "accuracy")
     packs: bool = True
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import DataError, RecipeError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import SETLESS_WORDS
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -72,6 +73,7 @@ class Parse(Unranked, TaughtTrees):
     classifies, pairs, cased = False, False, True
     unranked = "trees are answered without their probabilities"
     reads_vectors = False
+    sets, setless = None, SETLESS_WORDS
     metrics: tuple[str, ...] = ("las", "uas")
     packs: bool = False
     wide_width = 0

@@ -13,6 +13,7 @@ import numpy as np
 
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import Intervals
 from tasklm.tasks.base import (
     NONE,
     TASKS,
@@ -60,6 +61,7 @@ class Regress(LabelsAlone, Unranked):
     kind: ClassVar[str] = "regress"
     classifies, pairs, cased = False, True, False
     reads_vectors = True
+    sets, setless = Intervals(), ""
     unsmoothed = incomparable = "scores are numbers, not classes"
     unranked = "a score does not say how sure it is"
     labels_alone = "a score is one number, without a distribution to agree with"

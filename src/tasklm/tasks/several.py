@@ -68,7 +68,8 @@ class Several(Unranked):
     kind: ClassVar[str] = KIND
     classifies, reads_vectors, packs, together = False, False, True, 1
     metrics: tuple[str, ...] = (MEAN,)
-    elsewhere = None
+    elsewhere = sets = None
+    setless = "each of its tasks has sets of its own; name one with --task"
     unranked = "each of several tasks has its own texts; name one with --task"
 
     def __init__(

@@ -24,6 +24,7 @@ from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.model_sections import LONGEST_ROW
 from tasklm.registry import nearest
+from tasklm.tasks.answer_sets import SETLESS_SPANS
 from tasklm.tasks.answer_windows import (
     Window,
     answer_tokens,
@@ -96,6 +97,7 @@ class Span(LabelsAlone, Unranked, TaughtSpans):
     classifies, pairs, cased = False, True, False
     reads_vectors = False
     unranked = "answers in a text have no rival of known probability"
+    sets, setless = None, SETLESS_SPANS
     labels_alone = "raw text has no questions"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")
     packs: bool = False

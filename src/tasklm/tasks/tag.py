@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tasklm.corpus.tables import kind_of
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
+from tasklm.tasks.answer_sets import SETLESS_WORDS
 from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.usual_tags import UsualTags
@@ -79,6 +80,7 @@ class Tag(Unranked):
     kind: ClassVar[str] = "tag"
     classifies, pairs, cased = False, False, True
     reads_vectors = True
+    sets, setless = None, SETLESS_WORDS
     unsmoothed, incomparable = "", ""
     unranked = "tags are answered without their probabilities"
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
