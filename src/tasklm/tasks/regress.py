@@ -259,6 +259,7 @@ class Regress(LabelsAlone):
             train,
             lambda parts, rows: ridge(parts, wanted[rows], setting),
             (self.low, self.high),
+            setting,
         )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -263,24 +263,24 @@ def count_tokens(
     """
     from scipy.sparse import csr_matrix
 
-    numbers: dict[str, int] = {}
-    column_of = numbers if known is None else known
-    columns, counts, ends = array("i"), array("i"), [0]
+    numbers: dict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # a new token gets the next number
+    columns, ends = array("i"), array("q", [0])
     for row in rows:
-        for token, count in Counter(row).items():
-            column = column_of.get(token)
-            if column is None and known is None:
-                column = numbers[token] = len(numbers)
-            if column is not None:
-                columns.append(column)
-                counts.append(count)
+        if known is None:
+            columns.extend([numbers[token] for token in row])
+        else:
+            columns.extend([known[token] for token in row if token in known])
         ends.append(len(columns))
-    present = (np.array(counts, np.int64), np.array(columns), np.array(ends))
-    matrix = csr_matrix(present, (len(ends) - 1, len(column_of)))
-    tokens = list(column_of)
+    tokens = sorted(numbers) if known is None else list(known)
+    places = np.array(columns, np.int32)
     if known is None:
-        tokens.sort()
-        matrix = matrix[:, [numbers[token] for token in tokens]]
+        rank = np.empty(len(tokens), np.int32)
+        rank[[numbers[token] for token in tokens]] = np.arange(len(tokens))
+        places = rank[places]
+    each = np.ones(len(places), np.int64)
+    matrix = csr_matrix((each, places, np.array(ends)), (len(ends) - 1, len(tokens)))
+    matrix.sum_duplicates()
     matrix.sort_indices()
     return tokens, matrix
 
