@@ -151,6 +151,16 @@ class Artefacts:
         self.crew.wait()
         return self.path(name)
 
+    def replace(self, name: str, builder: Callable[[Path], None]) -> None:
+        """Puts another content into a finished artefact, under the key that it has: what built it
+        counts it as its own.
+        """
+        key = self.key(name)
+        if key is None:
+            raise RunError(f"{self.path(name)} is not finished, or damaged. Build it first.")
+        remove(self.folder / f"{name}.partial")
+        self._build(name, key, builder, (), together=False)
+
     def is_damaged(self, name: str) -> bool:
         """Whether a finished artefact is damaged, as far as a quick check can tell; if so it will
         be rebuilt.

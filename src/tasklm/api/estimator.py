@@ -23,7 +23,7 @@ from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.given_texts import data_keys
 from tasklm.recipe.toml import load as load_recipe
-from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
+from tasklm.run_folder import MODEL, REPORT, SCORES, described_by, find_run, recipe_of
 from tasklm.serve.all_tasks import AllTasks
 from tasklm.serve.columns import columns_for
 from tasklm.serve.inputs import Input, example_from
@@ -287,6 +287,7 @@ class TaskLM(Estimator):
         if not (inside / "config.json").exists() and (inside / MODEL).is_dir():
             inside = inside / MODEL
         run = find_run(inside)
+        run = None if run is None else described_by(run)
         model._use(inside, columns_for(None if run is None else recipe_of(run)))
         model.scores_ = None
         if run is not None and (run / SCORES).exists():

@@ -50,6 +50,7 @@ from tasklm.cli.running import load_recipe, new_tracker, run_flow, run_until
 from tasklm.cli.score import rerank, score
 from tasklm.cli.search import explain_selection, search
 from tasklm.cli.serve import serve
+from tasklm.cli.update import update_run
 from tasklm.cli.watch import Watch, watch
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
@@ -345,6 +346,7 @@ app.command()(score)
 app.command()(rerank)
 app.command()(serve)
 app.command()(watch)
+app.command("update", context_settings=EXTRA)(update_run)
 app.command("compare", context_settings=EXTRA)(compare_contestants)
 
 

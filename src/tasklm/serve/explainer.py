@@ -15,7 +15,7 @@ from tasklm.evaluate.training_data import splits_of
 from tasklm.influence.explanation import ExampleSide, PassageSide
 from tasklm.influence.pushes import Explanation
 from tasklm.recipe.schema import Hardware
-from tasklm.run_folder import MODEL, SELECTED, find_run, is_run, recipe_of
+from tasklm.run_folder import MODEL, SELECTED, described_by, find_run, is_run, recipe_of
 from tasklm.serve.columns import columns_for
 from tasklm.serve.inputs import example_of
 from tasklm.serve.predictor import Predictor
@@ -36,7 +36,7 @@ def run_of(where: Path) -> Path:
         )
     run = find_run(where)
     if run is not None and (run / MODEL / "config.json").exists():
-        return run
+        return described_by(run)
     if is_run(where):
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     if (where / "config.json").exists():
