@@ -88,9 +88,9 @@ def _group(
     before, after = (
         statistics_of(metric, Predicted(gold, [labels[when]])) for when in (BEFORE, AFTER)
     )
-    scores = [float(metric.value(one.sum((0, 1, 2)))) for one in (before, after)]
+    scored = [float(metric.value(one.sum((0, 1, 2)))) for one in (before, after)]
     difference = paired_difference(metric, after, before, resampling)
-    return Group(name, len(examples), *scores, difference)
+    return Group(name, len(examples), scored[0], scored[1], difference)
 
 
 def changed_predictions(answers: Answers) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from tasklm.storage.files import (
     write_record,
     write_text,
 )
-from tasklm.tasks.audit import audit_splits, refuse
+from tasklm.tasks.audit import refuse
 from tasklm.tracking import EventFile, LogFile, Tracker
 from tasklm.updating.before_after import (
     AFTER,
@@ -121,13 +121,11 @@ def _begun(
     with tracker.progress("reading the examples"):
         require_unchanged(base, inputs)
         grounds = grounds_of(base, recipe, request)
-    work = Work(
-        base, request, recipe, grounds, number, data, artefacts, inputs, tracker, clock
-    )
+    work = Work(base, request, recipe, grounds, number, data, artefacts, inputs, tracker, clock)
     for note in grounds.splits.notes:
         if any(path and path in note for path in recipe.data.more) or "further" in note:
             work.note(note)
-    refuse([*grounds.task.audit(grounds.splits), *audit_splits(grounds.splits, recipe.data)])
+    refuse(grounds.task.audit(grounds.splits))  # leaks are refused where rows are read
     if unseen := few_for_dev(grounds):
         work.note(
             f"no example of {', '.join(unseen)} is in dev, so nothing judges the new classes "
@@ -205,9 +203,7 @@ def _publish(run: Path, folder: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """Copies the files of a model into a folder."""
-    shutil.copytree(
-        source, target, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True
-    )
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
 
 
 def _copy_bill(source: Path, target: Path) -> None:

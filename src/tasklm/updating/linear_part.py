@@ -26,7 +26,7 @@ from tasklm.updating.widening import widened
 def wide_of(base: Base) -> Wide | None:
     """The linear model of words in the model that an update begins from."""
     wide = load_wide(base.model)
-    assert not wide or isinstance(wide, Wide)
+    assert wide is None or isinstance(wide, Wide)
     return wide
 
 
@@ -61,9 +61,7 @@ def save_linear(
     write_description(folder, saved, task, about)
 
 
-def write_description(
-    folder: Path, saved: SavedModel, task: Task, about: dict[str, Any]
-) -> None:
+def write_description(folder: Path, saved: SavedModel, task: Task, about: dict[str, Any]) -> None:
     """Writes config.json like that of the model before, for another task."""
     kept = {name: saved.config[name] for name in ("encoder", "shape", "length")}
     config = {"format": FORMAT, **kept, "task": task.to_dict(), "about": about}

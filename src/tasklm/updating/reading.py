@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,9 +196,12 @@ def _require_same(before: Task, now: Task, base: Base, request: Request) -> None
 
 def is_from(example: Example, path: str) -> bool:
     """Whether an example was read from a file, or from one in a folder."""
-    home = home_path(path).absolute()
-    own = Path(example.file).absolute()
-    return own == home or own.is_relative_to(home)
+    return _is_in(example.file, path)
+
+
+@functools.cache
+def _is_in(file: str, path: str) -> bool:
+    return Path(file).absolute().is_relative_to(home_path(path).absolute())
 
 
 def few_for_dev(grounds: Grounds) -> Sequence[str]:

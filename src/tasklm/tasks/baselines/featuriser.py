@@ -17,6 +17,7 @@ Those of `marks` are in marks.py, those of pairs in pair_words.py, vectors in te
 
 from __future__ import annotations
 
+import itertools
 import json
 from array import array
 from collections import defaultdict
@@ -263,8 +264,7 @@ def count_tokens(
     """
     from scipy.sparse import csr_matrix
 
-    numbers: dict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__  # a new token gets the next number
+    numbers: dict[str, int] = defaultdict(itertools.count().__next__)
     columns, ends = array("i"), array("q", [0])
     for row in rows:
         if known is None:

@@ -129,7 +129,10 @@ def fit_options(
     some = [train[place] for place in places]
     features = OptionFeatures.fit(some, together)
     trainer = OptionTrainer(
-        features.parts(some), option_counts(some), np.array([example.label for example in some]), together
+        features.parts(some),
+        option_counts(some),
+        np.array([example.label for example in some]),
+        together,
     )
     strength = _chosen_strength(trainer, features, evenly(thinned(dev), CHOOSING), metric)
     everything = np.arange(len(some))
