@@ -11,7 +11,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
-    from tasklm.api.verbs import compare, distill, forecast
+    from tasklm.api.verbs import compare, distill, forecast, update
     from tasklm.pipeline.bill_check import verify_bill
     from tasklm.pipeline.file_check import check_files
 
@@ -27,6 +27,7 @@ __all__ = [
     "compare",
     "distill",
     "forecast",
+    "update",
     "verify_bill",
 ]
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ _PLACES = {
     "compare": "tasklm.api.verbs",
     "distill": "tasklm.api.verbs",
     "forecast": "tasklm.api.verbs",
+    "update": "tasklm.api.verbs",
     "verify_bill": "tasklm.pipeline.bill_check",
 }  # imported only on first use, so that `tasklm --help` is instant
 
