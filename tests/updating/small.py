@@ -46,7 +46,7 @@ def write_files(folder: Path) -> None:
         "dev": rows("sport food", 20, 2),
         "test": rows("sport food", 30, 3),
         "more": rows("sport food", 24, 4),
-        "new-class": rows("sport food music", 36, 5),
+        "new-class": rows("sport food music", 90, 5),
         "new-test": rows("music", 12, 6),
     }
     for name, own in files.items():

@@ -124,6 +124,11 @@ def update(
     keys by dotted name, such as {"data.leaks": "drop"}.
     """
     files = _files(train or "", corpus, dev, test)
-    given = (str(files.get(f"data.{name}") or "") for name in ("train", "dev", "test"))
-    texts = tuple(files.get("data.corpus") or ())
-    return update_run(Path(run), Request(*given, texts, settings or {}), Tracker())
+    request = Request(
+        train=files["data.train"],
+        dev=files.get("data.dev", ""),
+        test=files.get("data.test", ""),
+        corpus=tuple(files.get("data.corpus", ())),
+        settings=settings or {},
+    )
+    return update_run(Path(run), request, Tracker())

@@ -18,6 +18,7 @@ from tasklm.updating.record import Group
 
 BEFORE, AFTER = "before", "after"
 SPLITS = ("dev", "test")
+ALL = "all"
 FEWEST = 2  # examples of a group that is scored by itself
 ROWS = {BEFORE: "before the update", AFTER: "after the update"}
 
@@ -60,7 +61,7 @@ def groups_of(answers: Answers, resampling: Resampling) -> list[Group]:
     examples = answers.examples(split)
     new = set(grounds.new_classes)
     is_new = [bool(new.intersection(grounds.task.classes(one.label))) for one in examples]
-    places = {"all": list(range(len(examples)))}
+    places = {ALL: list(range(len(examples)))}
     if new:
         places["old classes"] = [place for place, own in enumerate(is_new) if not own]
         places["new classes"] = [place for place, own in enumerate(is_new) if own]
@@ -83,14 +84,16 @@ def _group(
     labels: dict[str, list[Label]],
     resampling: Resampling,
 ) -> Group:
-    metric = grounds.task.metric(grounds.metric)
+    # of the examples of some classes alone, only the share that is right says something
+    used = grounds.metric if name == ALL else "accuracy"
+    metric = grounds.task.metric(used)
     gold = [example.label for example in examples]
     before, after = (
         statistics_of(metric, Predicted(gold, [labels[when]])) for when in (BEFORE, AFTER)
     )
     scored = [float(metric.value(one.sum((0, 1, 2)))) for one in (before, after)]
     difference = paired_difference(metric, after, before, resampling)
-    return Group(name, len(examples), scored[0], scored[1], difference)
+    return Group(name, len(examples), used, scored[0], scored[1], difference)
 
 
 def changed_predictions(answers: Answers) -> list[dict[str, Any]]:

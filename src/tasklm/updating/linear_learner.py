@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasklm.errors import RecipeError
-from tasklm.run_folder import UPDATES
+from tasklm.run_folder import UPDATE
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.baselines.wide import Wide
@@ -50,7 +50,7 @@ class LinearLearner:
         answers = work.artefacts.build(ANSWERS, key, answer, uses=[refit_folder])
 
         def save(folder: Path) -> None:
-            about = {**work.base.saved.config["about"], UPDATES: work.number}
+            about = {**work.base.saved.config["about"], UPDATE: work.number}
             about["dev"] = read_json(answers / "dev.json")["dev"]
             save_linear(folder, work.base.saved, _tuned(work, answers), wide, about)
 

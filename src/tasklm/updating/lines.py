@@ -10,7 +10,7 @@ from tasklm.evaluate.scores import metric_name
 from tasklm.run_folder import MODEL, REPORT
 from tasklm.updating.record import UpdateResult, folder_of
 
-HEADER = ("examples", "number", "before", "after", "after − before")
+HEADER = ("examples", "number", "metric", "before", "after", "after − before")
 
 
 def rows_of(result: UpdateResult) -> list[list[str]]:
@@ -19,6 +19,7 @@ def rows_of(result: UpdateResult) -> list[list[str]]:
         [
             group.name,
             f"{group.examples:,}",
+            metric_name(group.metric),
             f"{100 * group.before:.1f}",
             f"{100 * group.after:.1f}",
             difference_text(group.difference),
@@ -36,8 +37,7 @@ def difference_text(difference: Difference) -> str:
 def title_of(result: UpdateResult) -> str:
     """What the numbers of the table are."""
     return (
-        f"{metric_name(result.metric)} × 100 on the same {result.split} set, "
-        f"[{result.confidence:.0%} interval, paired]"
+        f"scores × 100 on the same {result.split} set, [{result.confidence:.0%} interval, paired]"
     )
 
 

@@ -164,7 +164,7 @@ def grounds_of(base: Base, recipe: Recipe, request: Request) -> Grounds:
     _require_same(before, task, base, request)
     fresh = np.zeros(len(splits.train), bool)
     if request.train:
-        fresh = np.array([is_from(one, request.train) for one in splits.train], bool)
+        fresh[len(fresh) - splits.added :] = True
         if not fresh.any() and not request.corpus:
             raise DataError(
                 "it has no example that the run does not have, so there is nothing to learn",

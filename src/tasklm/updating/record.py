@@ -34,6 +34,7 @@ class Group:
 
     name: str
     examples: int
+    metric: str
     before: float
     after: float
     difference: Difference  # after - before

@@ -108,7 +108,7 @@ def _add_train(
     held = list[Example]()
     if not data.more_dev:
         fresh, held = _held_out(fresh, data, hold_out)
-    splits.train = splits.train + fresh
+    splits.train, splits.added = splits.train + fresh, len(fresh)
     splits.dev = splits.dev + held
     splits.notes += _notes(path, (len(fresh), len(held), same, leaks), changed)
 
