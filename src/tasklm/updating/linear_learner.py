@@ -104,7 +104,12 @@ def kept_answers(work: Work, split: str, examples: Sequence[Example]) -> list[An
     examples; else none.
     """
     base, request = work.base, work.request
-    path = base.folder / "predictions" / f"{split}-1.json"
+    about = base.saved.config["about"]
+    path = base.folder / "predictions" / f"{split}-{about.get('seed')}.json"
+    if base.saved.is_linear:  # all seeds have it
+        path = base.folder / "predictions" / f"{split}-1.json"
+    elif about.get("stage1") != 1 or about.get("averaged"):
+        return []
     if base.number:
         path = base.folder / ANSWERS / f"{AFTER}-{split}.json"
     if not path.exists():

@@ -18,9 +18,11 @@ from tasklm.tasks.baselines.featuriser import MOST_FEATURES, Featuriser
 from tasklm.tasks.baselines.linear import (
     FITTING,
     MOST_WEIGHTS,
+    ChosenClasses,
     Linear,
     Setting,
     Targets,
+    Trainer,
     matrix_of,
     rows_for,
     thinned_places,
@@ -29,7 +31,13 @@ from tasklm.tasks.baselines.margins import duals_of, refitted_machine
 from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.tag_fitting import fit_linear
 from tasklm.tasks.baselines.wide import Wide
-from tasklm.tasks.baselines.wide_fitting import OptionTrainer, option_counts, some_sentences
+from tasklm.tasks.baselines.wide_fitting import (
+    FittedWide,
+    OptionTrainer,
+    fit_classes,
+    option_counts,
+    some_sentences,
+)
 from tasklm.tasks.baselines.word_features import WordFeatures
 from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.tag_schemes import learned
@@ -58,6 +66,26 @@ def refitted(wide: Wide, grown: Grown) -> Wide | None:
     if wide.setting is None or wide.form not in _BY_FORM:
         return None
     return _BY_FORM[wide.form](wide, wide.setting, grown)
+
+
+def cross_fitted(wide: Wide, grown: Grown, dev: Sequence[Example], metric: str) -> FittedWide:
+    """A linear model fitted again, and what models without them say of all training examples, which
+    a network reads beside their texts.
+    """
+    train, task = grown.train, grown.after
+    vectors = None if not isinstance(wide.features, Featuriser) else wide.features.vectors
+    known = None if vectors is None else vectors.vectors
+    if wide.form != "classes" or wide.setting is None:
+        fitted: FittedWide = task.fit_wide(train, dev, metric, known)
+        return fitted
+    labels = task.labels
+    number = {label: place for place, label in enumerate(labels)}
+    marks = wide.features.marks if isinstance(wide.features, Featuriser) else ()
+    trainer = Trainer.of(train, marks, len(labels), known)
+    classes = np.array([number[example.label] for example in trainer.train])
+    apart = range(len(labels))[1 if len(labels) == 2 else 0 :]
+    targets = np.stack([classes == one for one in apart], axis=1)
+    return fit_classes(ChosenClasses(trainer, labels, classes, targets, wide.setting, None), train)
 
 
 @dataclass(frozen=True)
