@@ -13,7 +13,7 @@ from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_parts import read_wide
 from tasklm.tasks.examples import Example
 from tasklm.updating.before_after import AFTER, BEFORE, SPLITS, Answers
-from tasklm.updating.linear_part import refit, save_linear, scale_of, wide_of
+from tasklm.updating.linear_part import refit, save_linear, scale_of
 from tasklm.updating.reading import is_from
 from tasklm.updating.work import Learned, Work
 
@@ -75,6 +75,7 @@ def _answer(folder: Path, work: Work, wide: Wide) -> None:
     parts = {name: grounds.splits.named().get(name, []) for name in SPLITS}
     task = grounds.task
     dev = parts["dev"]
+    wide.remember(dev)  # its outputs are asked for twice
     task = task.tuned(dev, *wide.units_with(task, dev, scale * wide.outputs(dev)))
     write_json(folder / TUNED, task.to_dict())
     for split, examples in parts.items():
@@ -93,7 +94,7 @@ def before_answers(work: Work, split: str, examples: Sequence[Example]) -> list[
     rest = examples[len(kept) :]
     if not rest:
         return kept
-    wide, task = wide_of(work.base), work.base.task
+    wide, task = work.base.wide, work.base.task
     assert wide is not None
     outputs = scale_of(work.base.saved) * wide.outputs(rest)
     return [*kept, *task.answers(rest, *wide.units_with(task, rest, outputs))]

@@ -18,21 +18,13 @@ from tasklm.storage.safe_reading import require_regular
 from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.refitting import Grown, refitted
 from tasklm.tasks.baselines.wide import FOLDER, Wide
-from tasklm.tasks.baselines.wide_parts import load_wide
 from tasklm.updating.reading import Base, Grounds
 from tasklm.updating.widening import widened
 
 
-def wide_of(base: Base) -> Wide | None:
-    """The linear model of words in the model that an update begins from."""
-    wide = load_wide(base.model)
-    assert wide is None or isinstance(wide, Wide)
-    return wide
-
-
 def refit(base: Base, grounds: Grounds) -> Wide:
     """The linear model of words, fitted to all examples."""
-    wide = wide_of(base)
+    wide = base.wide
     assert wide is not None
     grown = Grown(base.task, grounds.task, grounds.splits.train, grounds.fresh)
     again = refitted(wide, grown)

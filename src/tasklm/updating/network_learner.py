@@ -29,7 +29,7 @@ from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.baselines.refitting import Grown, cross_fitted
 from tasklm.tasks.baselines.wide import Wide
-from tasklm.tasks.baselines.wide_parts import load_wide, read_wide
+from tasklm.tasks.baselines.wide_parts import read_wide
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.context import TrainingContext
@@ -98,10 +98,9 @@ def _linear_part(work: Work) -> tuple[Path | None, Wide | None, NDArray[np.float
     """The linear model of words beside the network, fitted again, with its outputs on train by
     models without them.
     """
-    before = load_wide(work.base.model)
+    before = work.base.wide
     if before is None:
         return None, None, None
-    assert isinstance(before, Wide)
     grounds = work.grounds
 
     def fit(folder: Path) -> None:

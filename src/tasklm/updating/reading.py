@@ -22,6 +22,8 @@ from tasklm.run_folder import MODEL, SCORES, described_by, is_run, number_of_upd
 from tasklm.storage.files import digest
 from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.baselines.wide import Wide
+from tasklm.tasks.baselines.wide_parts import load_wide
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.splits import read_splits
 from tasklm.tasks.several import members_of
@@ -55,10 +57,17 @@ class Base:
         """The folder of the model."""
         return self.run / MODEL
 
-    @property
+    @functools.cached_property
     def task(self) -> Task:
         """The task that it knows."""
         return self.saved.task()
+
+    @functools.cached_property
+    def wide(self) -> Wide | None:
+        """Its linear model of words, if it has one."""
+        wide = load_wide(self.model)
+        assert wide is None or isinstance(wide, Wide)
+        return wide
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ Those of `marks` are in marks.py, those of pairs in pair_words.py, vectors in te
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from array import array
@@ -145,7 +146,9 @@ class Featuriser:
         blocks = {name: block for name, (block, _) in fitted.items()}
         # those of letters may be of some texts alone
         counts = {
-            name: count for name, (_, count) in fitted.items() if count.shape[0] == len(texts)
+            name: count
+            for name, (_, count) in fitted.items()
+            if name not in ("words", "letters") or count.shape[0] == len(texts)
         }
         return cls(blocks, marks, pairs), counts
 
@@ -169,7 +172,7 @@ class Featuriser:
         parts = {"words": joined(of_words)}
         if self.pairs:
             both = list(zip(sides[0], sides[1], strict=True))
-            parts["shared"] = self._tfidf("shared", shared_words, both)
+            parts["shared"] = self._tfidf("shared", shared_words, both, counts)
             if self.blocks["words"].tokens or self.blocks["letters"].tokens:
                 cosines = [_cosines(one, other) for one, other in (of_words, of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
@@ -177,7 +180,8 @@ class Featuriser:
             parts["letters"] = of_letters[0]
         if self.marks:
             whole = [example.text for example in examples]
-            parts["marks"] = self._tfidf("marks", lambda text: mark_words(text, self.marks), whole)
+            tokens = functools.partial(mark_words, marks=self.marks)
+            parts["marks"] = self._tfidf("marks", tokens, whole, counts)
         if self.vectors is not None:
             parts["vectors"] = self.vectors.matrix(texts)
         return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
@@ -219,9 +223,14 @@ class Featuriser:
         blocks = {name: Block(tokens, weights[name]) for name, tokens in about["blocks"].items()}
         return cls(blocks, about["marks"], about["pairs"], TextVectors.load(folder))
 
-    def _tfidf(self, name: str, tokens: Tokens, given: Sequence[Any]) -> Any:
-        block = self.blocks[name]
-        return block.tfidf(count_tokens(map(tokens, given), block.columns)[1])
+    def _tfidf(
+        self, name: str, tokens: Tokens, given: Sequence[Any], counts: Mapping[str, Any]
+    ) -> Any:
+        """The matrix of a block, whose tokens may be counted already."""
+        block, counted = self.blocks[name], counts.get(name)
+        if counted is None:
+            counted = count_tokens(map(tokens, given), block.columns)[1]
+        return block.tfidf(counted)
 
 
 def word_grams(text: str) -> list[str]:
