@@ -41,6 +41,7 @@ ORDER = [
     {"pipeline"},
     {"contestants"},
     {"comparing"},
+    {"updating"},
     {"api", "notebook"},
     {"cli"},
     {"__main__"},
