@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tasklm import TaskLM
+from tasklm.bill.record import read_bill
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import TaskModel, new_encoder
 from tasklm.models.weights import load_weights
@@ -23,7 +24,7 @@ from tasklm.updating.flow import update
 from tasklm.updating.reading import Request
 from tasklm.updating.replay import mixture
 from tasklm.updating.widening import widened
-from tests.updating.small import first_run
+from tests.updating.small import first_run, rows
 
 NETWORK = {
     "model.size": "tiny",
@@ -154,7 +155,15 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(
         assert own == (tmp_path / "whole/updates/1" / name).read_bytes()
 
 
-def test_text_is_refused_with_the_remedy(first: Path, run: Path) -> None:
-    request = Request(file(first, "more"), corpus=(file(first, "more"),))
-    with pytest.raises(RecipeError, match="give --train MORE"):
-        update(run, request, SILENT)
+def test_new_text_is_selected_read_and_billed(first: Path, run: Path) -> None:
+    texts = run.parent / "texts"
+    texts.mkdir()
+    for number, row in enumerate(rows("sport food music", 60, 11)):
+        (texts / f"{number}.txt").write_text(f"{row['text']} and more of it", encoding="utf-8")
+    result = update(run, Request(corpus=(str(texts),)), SILENT)
+    summary = read_json(run / "updates/1/text/summary.json")
+    assert summary["steps"] >= 1
+    assert result.new_read == 0 and result.replayed > 0
+    bill = read_bill(run / "updates/1")
+    assert len(bill.corpus) == 60 and bill.corpus[0].sha256
+    assert sum(part.tokens_read for one in bill.corpus for part in one.parts) > 0

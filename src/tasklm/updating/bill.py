@@ -6,19 +6,28 @@ import hashlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tasklm.bill.record import Bill, LabelledData, LabelledPart, read_bill, write_bill
+from tasklm.bill.record import (
+    Bill,
+    LabelledData,
+    LabelledPart,
+    TextFile,
+    TextPart,
+    read_bill,
+    write_bill,
+)
 from tasklm.corpus.corpus_text import licence_of
 from tasklm.export.publishing import published
 from tasklm.recipe.toml import dump, without_password
 from tasklm.run_folder import MODEL
 from tasklm.storage.checksums import content_of, files_in
-from tasklm.storage.files import ARTEFACT, file_sha256
+from tasklm.storage.files import ARTEFACT, file_sha256, read_json
 from tasklm.storage.safe_reading import home_path
 from tasklm.updating.reading import is_from
 from tasklm.updating.work import Work
 
+Source = TypeVar("Source", TextFile, LabelledData)
 BILL_FILES = (ARTEFACT, "bill.json")
 LEARNT = (".safetensors", ".npy")  # files of a model that hold what was learnt
 
@@ -39,14 +48,43 @@ def bill_of(work: Work) -> Bill:
         for record in sorted(work.folder.glob(f"*/{ARTEFACT}"))
         if not record.parent.name.endswith(".partial")
     }
+    texts = _texts(work)
+    read = sum(part.tokens_read for text in texts for part in text.parts)
+    totals = dict(before.totals)
+    for name in ("tokens_read", "tokens_read_of_text"):
+        totals[name] += read
+    totals["passages"] += sum(part.passages for text in texts for part in text.parts)
+    totals["selected"] += sum(part.selected for text in texts for part in text.parts)
+    total = totals["tokens_read"]
     return replace(
         before,
+        totals=totals,
         run=f"{work.base.run.resolve().name}, update {work.number}",
         recipe=dump(without_password(work.recipe)),
         model=model,
-        labelled=[*_earlier(before, work), *_new(work)],
+        corpus=[_with_shares(text, total) for text in (*before.corpus, *texts)],
+        labelled=[_with_shares(one, total) for one in (*_earlier(before, work), *_new(work))],
         artefacts=artefacts,
     )
+
+
+def _with_shares(source: Source, total: int) -> Source:
+    """The source with the share of each part in all tokens that stage 1 has read."""
+    parts: Any = [
+        replace(part, share=part.tokens_read / total if total else 0.0) for part in source.parts
+    ]
+    return replace(source, parts=parts)
+
+
+def _texts(work: Work) -> list[TextFile]:
+    """The files of new text, where a network has read them."""
+    path = work.folder / "text" / "files.json"
+    if not path.exists():
+        return []
+    return [
+        TextFile(**{**one, "parts": [TextPart(**part) for part in one["parts"]]})
+        for one in read_json(path)
+    ]
 
 
 def _earlier(before: Bill, work: Work) -> list[LabelledData]:

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from tasklm.device.machine import Machine, set_up
-from tasklm.errors import RecipeError
 from tasklm.models.answering import encoded_with
 from tasklm.models.task_model import (
     ModelDescription,
@@ -38,13 +37,10 @@ from tasklm.updating.before_after import AFTER, BEFORE, SPLITS, Answers
 from tasklm.updating.linear_learner import ANSWERS, MODEL, REFIT, TUNED, kept_answers
 from tasklm.updating.network_part import Learning, go_on
 from tasklm.updating.replay import mixture
+from tasklm.updating.text_part import encoder_of, read_text
 from tasklm.updating.work import Learned, Work
 
 NETWORK = "network"  # the artefact of the training
-NO_TEXT = (
-    "--corpus: networks do not learn new text in an update yet; give --train MORE, and train again "
-    "with both corpora when the language itself has changed: tasklm fit …"
-)
 
 
 class NetworkLearner:
@@ -52,19 +48,20 @@ class NetworkLearner:
 
     def learn(self, work: Work) -> Learned:
         """Builds refit, network, answers and model."""
-        if work.request.corpus:
-            raise RecipeError([NO_TEXT])
         machine = set_up(work.recipe.hardware)
+        text = read_text(work, machine) if work.request.corpus else None
         folder, wide, outputs = _linear_part(work)
         chosen, earlier = mixture(work.grounds.task, work.grounds.splits.train, work.grounds.fresh)
         context = _context(work, machine, wide, outputs, chosen)
         settings, seconds = work.recipe.finetune, work.recipe.train.checkpoint_seconds
-        learning = Learning(work.base, context, settings, work.grounds.metric, seconds)
+        encoder = {} if text is None else encoder_of(text)
+        metric = work.grounds.metric
+        learning = Learning(work.base, context, settings, metric, seconds, encoder)
 
         def train(part: Path) -> None:
             go_on(part, learning, work.tracker)
 
-        before = [] if folder is None else [folder]
+        before = [one for one in (folder, text) if one is not None]
         key = digest([NETWORK, work.data])
         network = work.artefacts.build(NETWORK, key, train, uses=before)
 

@@ -5,6 +5,7 @@ with a lower rate, for a small share of the FLOPs of the first run.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Learning:
     settings: Finetune
     metric: str
     checkpoint_seconds: float
+    encoder: Mapping[str, Any]  # after new text; empty: the shipped one
 
 
 def first_flops(run: Path) -> float:
@@ -57,7 +59,7 @@ def go_on(folder: Path, learning: Learning, tracker: Tracker) -> None:
     """Trains; leaves best.safetensors and summary.json in the folder."""
     context, settings = learning.context, _settings(learning)
     stage = finetune_stage(context, settings, SEED, learning.metric, folder / BEST)
-    stage.model.load_state_dict(start_of(learning.base, context))
+    stage.model.load_state_dict({**start_of(learning.base, context), **learning.encoder})
     checkpoints = Checkpoints(folder, beside=(BEST,))
     checkpoints.drop_damaged()
     steps = _planned(folder, stage, learning)
