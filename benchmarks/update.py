@@ -9,7 +9,8 @@ what an update is compared with, paired on the same test set. All runs are of th
 alone, unless `--network SECONDS` gives a network that long. Times are those of whole commands: of
 the clock, and of the processor, which other programs on the machine do not change.
 
-Results are kept in RESULTS (JSON), one per set and sort, and read by `--write PAGE`.
+`--results` (JSON) has one result per set and sort; those that it has are not measured again, and
+`--page` gets the table of all.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ COMMON = ["--hardware.threads", "1", "--data.leaks", "drop", "--hardware.device"
 NEW = 0.1  # of the labels come with the update
 SORTS = ("labels", "class")
 BAR, CLOSE = 0.10, 0.5  # share of the first time; points below training on everything
+ABOUT = """# Updates in place
+
+Written by `benchmarks/update.py`: nine tenths of the training labels are learnt first, the rest comes
+as an [update](../how-to/update.md) (*labels*), or with all rows of one class that the first run has
+never seen (*class*; its dev and test rows come with it, too). *On everything* is the same recipe
+trained from scratch on all of it; differences on test are paired, with 95 % intervals. Scores are
+× 100.
+
+*first, s* is what the first run's clock has for the whole command: reading, choosing the linear
+model, baselines, analyses, report; *update, s* is the whole update. The share of processor time is
+measured from outside, starting Python included, and does not depend on what else the machine does.
+"""
 Rows = list[dict[str, Any]]
 
 
@@ -63,7 +76,7 @@ class Measured:
     old: tuple[float, float]  # share right of the examples of old classes, before and after
     fresh: tuple[float, float] | None  # of the new class
     changed: int
-    kept: bool
+    published: bool
 
 
 def read(folder: Path, split: str) -> Rows:
@@ -163,7 +176,7 @@ def measure(folder: Path, sort: str, work: Path, seconds: float | None) -> Measu
         (100 * old["before"], 100 * old["after"]),
         None if fresh is None else (100 * fresh["before"], 100 * fresh["after"]),
         result["changed"],
-        result["kept"],
+        result["published"],
     )
 
 
@@ -175,11 +188,11 @@ def beside_scratch(update: Path, scratch: Path) -> tuple[float, tuple[float, flo
     scores = read_json(scratch / "scores.json")
     row = next(row for row in scores["rows"] if row["kind"] == "ours")
     best = max(range(len(row["seeds"])), key=lambda number: row["seeds"][number]["dev"]) + 1
-    kept = [update / "answers/after-test.json", scratch / f"predictions/test-{best}.json"]
+    paths = [update / "answers/after-test.json", scratch / f"predictions/test-{best}.json"]
     gold = [example.label for example in examples]
     ours, other = (
         statistics_of(metric, Predicted(gold, [[task.label_of(one) for one in read_json(path)]]))
-        for path in kept
+        for path in paths
     )
     found = paired_difference(metric, ours, other)
     value = 100 * float(metric.value(other.sum((0, 1, 2))))
@@ -229,6 +242,7 @@ def main() -> None:
     parser.add_argument("--sorts", default=",".join(SORTS))
     parser.add_argument("--network", type=float, help="seconds for a network")
     parser.add_argument("--results", type=Path, default=Path("docs/benchmarks/update.json"))
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/update.md"))
     given = parser.parse_args()
     results = read_results(given.results)
     model = "linear" if given.network is None else "network"
@@ -242,6 +256,7 @@ def main() -> None:
                 results.append(measured)
                 given.results.write_text(json.dumps([asdict(one) for one in results], indent=1))
                 print(page_of([measured]), flush=True)
+    given.page.write_text(f"{ABOUT}\n{page_of(results)}", encoding="utf-8")
     print(page_of(results))
 
 

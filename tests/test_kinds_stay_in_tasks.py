@@ -37,6 +37,7 @@ ANY_KIND = {
     "baselines.wide",
     "baselines.wide_parts",
     "baselines.wide_fitting",
+    "baselines.refitting",
     "baselines.text_vectors",
     "baselines.featuriser",
 }  # modules of tasks/ that serve all kinds

@@ -66,7 +66,7 @@ def test_new_classes_are_learnt_and_old_ones_stay(first: Path, run: Path) -> Non
     request = Request(file(first, "new-class"), test=file(first, "new-test"))
     result = update(run, request, SILENT)
     groups = {group.name: group for group in result.groups}
-    assert result.kept and result.new_classes == ["music"]
+    assert result.published and result.new_classes == ["music"]
     assert groups["new classes"].before == 0.0 and groups["new classes"].after > 0.7
     assert groups["old classes"].after >= groups["old classes"].before
     assert groups["all"].examples == 42
@@ -129,7 +129,7 @@ def test_a_stopped_update_continues_and_ends_alike(
             update(run, request, SILENT)
     assert content_of(run / "model") == before
     result = update(run, request, SILENT)
-    assert result.kept and result.number == 1
+    assert result.published and result.number == 1
     assert contents(run / "updates/1") == contents(tmp_path / "whole/updates/1")
     assert content_of(run / "model") == content_of(tmp_path / "whole/model")
 
@@ -141,7 +141,7 @@ def test_a_worse_model_stays_beside_the_old_one(first: Path, run: Path, tmp_path
     write_jsonl(dev, rows("sport food", 40, 10))
     before = content_of(run / "model")
     result = update(run, Request(str(path), dev=str(dev)), SILENT)
-    assert not result.kept and result.dev_after < result.dev_before
+    assert not result.published and result.dev_after < result.dev_before
     assert content_of(run / "model") == before
     assert "stays as it was" in str(result) and "updates/1/model" in str(result)
     assert TaskLM.load(run / "updates/1").predict(["bread soup oven"]).tolist() == ["sport"]

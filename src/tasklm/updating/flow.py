@@ -17,7 +17,6 @@ from tasklm.bill.record import BILL
 from tasklm.console.clock import Clock
 from tasklm.evaluate.scores import Costs, to_dict
 from tasklm.pipeline.inputs import Inputs
-from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import dump, recipe_key
 from tasklm.run_folder import EVENTS, LOG, MANIFEST, MODEL, RECIPE, REPORT, SCORES
 from tasklm.storage.checksums import content_of
@@ -46,7 +45,6 @@ from tasklm.updating.bill import keep_bill
 from tasklm.updating.linear_learner import LinearLearner
 from tasklm.updating.page import render_page
 from tasklm.updating.reading import (
-    Base,
     Request,
     base_of,
     data_key,
@@ -95,35 +93,27 @@ def _updated(run: Path, request: Request, tracker: Tracker, clock: Clock) -> Upd
         tracker.say("this update is done already", f"update {number}")
     else:
         begin(folder, wanted)
-        done = _worked(_begun(base, recipe, request, (number, data), inputs, tracker, clock))
-    if done.kept and number not in lineage_of(run):
+        tracker.sinks = [EventFile(folder / EVENTS), LogFile(folder / LOG)]
+        artefacts = Artefacts(folder, tell=tracker.warn)
+        artefacts.sweep()
+        write_text(folder / RECIPE, dump(recipe))
+        write_json(folder / MANIFEST, {"python": platform.python_version(), "system": os.name})
+        with tracker.progress("reading the examples"):
+            require_unchanged(base, inputs)
+            grounds = grounds_of(base, recipe, request)
+        work = Work(base, request, recipe, grounds, number, data, artefacts, inputs, tracker, clock)
+        _say_what_is_new(work)
+        done = _worked(work)
+    if done.published and number not in lineage_of(run):
         _publish(run, folder)
     return done
 
 
-def _begun(
-    base: Base,
-    recipe: Recipe,
-    request: Request,
-    named: tuple[int, str],
-    inputs: Inputs,
-    tracker: Tracker,
-    clock: Clock,
-) -> Work:
-    """The update in its folder, with everything read."""
-    number, data = named
-    folder = folder_of(base.run, number)
-    artefacts = Artefacts(folder, tell=tracker.warn)
-    artefacts.sweep()
-    tracker.sinks = [EventFile(folder / EVENTS), LogFile(folder / LOG)]
-    write_text(folder / RECIPE, dump(recipe))
-    write_json(folder / MANIFEST, {"python": platform.python_version(), "system": os.name})
-    with tracker.progress("reading the examples"):
-        require_unchanged(base, inputs)
-        grounds = grounds_of(base, recipe, request)
-    work = Work(base, request, recipe, grounds, number, data, artefacts, inputs, tracker, clock)
+def _say_what_is_new(work: Work) -> None:
+    """Notes what the new files gave, and refuses data that nothing can be learnt from."""
+    grounds, data = work.grounds, work.recipe.data
     for note in grounds.splits.notes:
-        if any(path and path in note for path in recipe.data.more) or "further" in note:
+        if any(path in note for path in data.more) or "further" in note:
             work.note(note)
     refuse(grounds.task.audit(grounds.splits))  # leaks are refused where rows are read
     if unseen := few_for_dev(grounds):
@@ -131,7 +121,6 @@ def _begun(
             f"no example of {', '.join(unseen)} is in dev, so nothing judges the new classes "
             "there; give more rows of them, or a --dev file"
         )
-    return work
 
 
 def _worked(work: Work) -> UpdateResult:
@@ -157,7 +146,7 @@ def _worked(work: Work) -> UpdateResult:
         run=str(work.base.run),
         metric=work.grounds.metric,
         split=answers.split,
-        kept=after >= before,
+        published=after >= before,
         dev_before=before,
         dev_after=after,
         groups=groups,

@@ -80,8 +80,8 @@ def _answer(folder: Path, work: Work, wide: Wide) -> None:
     write_json(folder / TUNED, task.to_dict())
     for split, examples in parts.items():
         if examples:
-            units, kept = wide.units_with(task, examples, scale * wide.outputs(examples))
-            after = task.answers(examples, units, kept)
+            outputs = scale * wide.outputs(examples)
+            after = task.answers(examples, *wide.units_with(task, examples, outputs))
             write_json(folder / f"{AFTER}-{split}.json", after, synced=False)
             before = before_answers(work, split, examples)
             write_json(folder / f"{BEFORE}-{split}.json", before, synced=False)
@@ -90,14 +90,14 @@ def _answer(folder: Path, work: Work, wide: Wide) -> None:
 
 def before_answers(work: Work, split: str, examples: Sequence[Example]) -> list[Answer]:
     """What the model before answers; read where the run has it already."""
-    kept = kept_answers(work, split, examples)
-    rest = examples[len(kept) :]
+    known = kept_answers(work, split, examples)
+    rest = examples[len(known) :]
     if not rest:
-        return kept
+        return known
     wide, task = work.base.wide, work.base.task
     assert wide is not None
     outputs = scale_of(work.base.saved) * wide.outputs(rest)
-    return [*kept, *task.answers(rest, *wide.units_with(task, rest, outputs))]
+    return [*known, *task.answers(rest, *wide.units_with(task, rest, outputs))]
 
 
 def kept_answers(work: Work, split: str, examples: Sequence[Example]) -> list[Answer]:
@@ -115,7 +115,9 @@ def kept_answers(work: Work, split: str, examples: Sequence[Example]) -> list[An
         path = base.folder / ANSWERS / f"{AFTER}-{split}.json"
     if not path.exists():
         return []
-    kept: list[Answer] = read_json(path)
+    answers: list[Answer] = read_json(path)
     given = [one for one in (request.train, request.dev, request.test) if one]
     earlier = [not any(is_from(one, path) for path in given) for one in examples]
-    return kept if sum(earlier) == len(kept) and all(earlier[: len(kept)]) else []
+    if sum(earlier) != len(answers) or not all(earlier[: len(answers)]):
+        return []
+    return answers

@@ -55,8 +55,8 @@ def save_linear(
 
 def write_description(folder: Path, saved: SavedModel, task: Task, about: dict[str, Any]) -> None:
     """Writes config.json like that of the model before, for another task."""
-    kept = {name: saved.config[name] for name in ("encoder", "shape", "length")}
-    config = {"format": FORMAT, **kept, "task": task.to_dict(), "about": about}
+    same = {name: saved.config[name] for name in ("encoder", "shape", "length")}
+    config = {"format": FORMAT, **same, "task": task.to_dict(), "about": about}
     files = files_in(folder, leave_out=("config.json", ARTEFACT, PARTIAL))
     seal(folder / "config.json", json.loads(json.dumps(config)), files)
 

@@ -60,7 +60,7 @@ def sentences(result: UpdateResult) -> list[str]:
         f"{result.changed:,} predictions on {result.split} changed: {folder / 'changed.jsonl'}"
     )
     dev = f"{100 * result.dev_before:.1f} before, {100 * result.dev_after:.1f} after"
-    if result.kept:
+    if result.published:
         lines.append(f"{run / MODEL} is the updated model (dev {dev})")
         lines.append(back_text(result))
     else:

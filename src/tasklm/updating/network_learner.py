@@ -175,14 +175,14 @@ def _answer(folder: Path, work: Work, context: TrainingContext, network: Path) -
 
 def _before(work: Work, split: str, examples: Sequence[Example], machine: Machine) -> list[Answer]:
     """What the model before answers; read where the run has it already."""
-    kept = kept_answers(work, split, examples)
-    rest = [replace(one, label=None) for one in examples[len(kept) :]]
+    earlier = kept_answers(work, split, examples)
+    rest = [replace(one, label=None) for one in examples[len(earlier) :]]
     if not rest:
-        return kept
+        return earlier
     loaded = load_model(work.base.model, machine.device)
     encoded = loaded.encoded(rest)
     outputs = kept_of(loaded.models, loaded.task, encoded, machine, finite=True)
-    return [*kept, *loaded.task.answers(encoded.examples, encoded.units, outputs)]
+    return [*earlier, *loaded.task.answers(encoded.examples, encoded.units, outputs)]
 
 
 def _save(folder: Path, work: Work, context: TrainingContext, network: Path, answers: Path) -> None:

@@ -48,7 +48,7 @@ class UpdateResult:
     run: str
     metric: str
     split: str  # that was scored: test, or dev where there is no test
-    kept: bool  # whether it is in model/
+    published: bool  # whether it was put into model/
     dev_before: float
     dev_after: float
     groups: list[Group]
