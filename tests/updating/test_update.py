@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -240,3 +242,15 @@ def test_command_and_python_give_the_same(first: Path, run: Path) -> None:
     assert model.update(train=file(first, "more")).number == 2
     assert model.predict(["a drum and a choir tune"]).tolist() == ["music"]
     assert read_json(run / "model/config.json")["about"]["update"] == 2
+
+
+def test_a_linear_model_is_updated_without_torch(first: Path, run: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tasklm.updating.flow import update; "
+        "from tasklm.updating.reading import Request; from tasklm.tracking import SILENT; "
+        "update(Path(sys.argv[1]), Request(sys.argv[2]), SILENT); "
+        "print({'torch', 'sklearn'} & set(sys.modules))"
+    )
+    words = [sys.executable, "-c", code, str(run), file(first, "more")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
