@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from typing import Any
 
 from typer.main import get_command
 
+import tasklm
 from tasklm import errors
 from tasklm.api.estimator import Labels, TaskLM, Texts
-from tasklm.api.verbs import compare, forecast
+from tasklm.api.studies import study
+from tasklm.api.verbs import compare, distill, forecast
 from tasklm.bill.record import Bill, LabelledData, LabelledPart, TextFile, TextPart
 from tasklm.cli.app import app
 from tasklm.comparing.results import Against, Comparison, Cost, Latency, Result
@@ -29,6 +32,8 @@ from tasklm.pipeline.bill_check import Problem, Verification, verify_bill
 from tasklm.pipeline.file_check import Damage, Scrub, check_files
 from tasklm.recipe.schema import section_types
 from tasklm.serve.inputs import Input
+from tasklm.studying.results import Cell, Finding, Outcome
+from tasklm.studying.study import HERE, load_study, studies
 
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 ALIASES = {"Texts": Texts, "Labels": Labels, "Input": Input}
@@ -41,6 +46,7 @@ def reference_pages() -> dict[str, str]:
         "reference/cli.md": cli_page(),
         "reference/recipe.md": recipe_page(),
         "reference/api.md": api_page(),
+        "reference/studies.md": studies_page(),
     }
 
 
@@ -161,18 +167,9 @@ def api_page() -> str:
         plain = method.__func__ if isinstance(method, classmethod) else method
         if not name.startswith("_") and inspect.isfunction(plain):
             parts += [f"### {name}", f"```text\n{name}{_signature(plain)}\n```", _doc(plain)]
-    parts += ["## forecast", f"```text\nforecast{_signature(forecast)}\n```", _doc(forecast)]
-    parts += ["## compare", f"```text\ncompare{_signature(compare)}\n```", _doc(compare)]
-    parts += [
-        "## check_files",
-        f"```text\ncheck_files{_signature(check_files)}\n```",
-        _doc(check_files),
-    ]
-    parts += [
-        "## verify_bill",
-        f"```text\nverify_bill{_signature(verify_bill)}\n```",
-        _doc(verify_bill),
-    ]
+    for function in (forecast, compare, distill, study, tasklm.studies, check_files, verify_bill):
+        name = function.__name__
+        parts += [f"## {name}", f"```text\n{name}{_signature(function)}\n```", _doc(function)]
     parts += [
         "## What methods take",
         _table(
@@ -207,6 +204,9 @@ def api_page() -> str:
         Cost,
         Latency,
         Against,
+        Outcome,
+        Cell,
+        Finding,
     ):
         rows = [(f"`{field.name}`", f"`{field.type}`") for field in dataclasses.fields(cls)]
         parts += [f"### {cls.__name__}", _doc(cls), _table(("field", "type"), rows)]
@@ -220,6 +220,35 @@ def api_page() -> str:
         errors.TrainingError,
     ):
         parts += [f"### {kind.__name__}", _doc(kind)]
+    return _page(parts)
+
+
+def studies_page() -> str:
+    """Every study: the command, what varies, what the paper says, and what is not to be had."""
+    known = [load_study(name) for name in studies()]
+    index = [[f"`{one.name}`", one.title, one.source] for one in known]
+    parts = [
+        "# From the paper to the command",
+        "Tables and figures of the papers as studies: `tasklm study NAME --data tasks/ --corpus "
+        "texts/` ([how](../how-to/studies.md)).",
+        _table(["study", "what varies", "in"], index),
+    ]
+    for one in known:
+        parts += [f"## {one.name}", f"{one.title}: {one.source}."]
+        rows = [
+            [
+                line.name,
+                ", ".join(f"`{key} = {value}`" for key, value in line.recipe.items()),
+                ", ".join(f"{task} {score:g}" for task, score in line.published.items()),
+            ]
+            for line in one.lines
+        ]
+        parts.append(_table(["row", "its own keys", f"published ({one.split})"], rows))
+        parts += [f"- {claim.text} ({claim.better} − {claim.than})" for claim in one.claims]
+        parts += [f"- Not here: {text}" for text in one.missing]
+    elsewhere = tomllib.loads((HERE / "elsewhere.toml").read_text(encoding="utf-8"))["tables"]
+    rows = [[one["table"], one["why"]] for one in elsewhere]
+    parts += ["## What no study has", _table(["table or figure", "instead, or why not"], rows)]
     return _page(parts)
 
 

@@ -41,7 +41,7 @@ ORDER = [
     {"pipeline"},
     {"contestants"},
     {"comparing"},
-    {"updating"},
+    {"studying", "updating"},
     {"api", "notebook"},
     {"cli"},
     {"__main__"},

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.corpus.dedupe import text_key
+from tasklm.corpus.portions import FileRead, Portion, write_files
 from tasklm.corpus.sources import NoTextColumn, find_files, fingerprint, read_documents
 from tasklm.corpus.store import FORMAT
 from tasklm.corpus.words import words
@@ -214,7 +215,9 @@ def _write_passages(folder: Path, corpus: Words, windows: NDArray[np.int64]) -> 
     np.save(store / "offsets.npy", offsets)
     np.save(store / "ids.npy", ids)
     np.save(store / "sources.npy", np.zeros(len(windows), np.uint32))
-    write_json(store / "sources.json", ["benchmark"])
+    written = FileRead("passages.txt", int(offsets[-1]), "", documents=len(windows))
+    write_files(store, [written], [Portion(0, "", passages=len(windows))])
+    write_json(store / "sources.json", [[0, "benchmark", ""]])
     counts = {
         "passages": len(windows),
         "words": int(windows[:, 1].sum()),

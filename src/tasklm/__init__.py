@@ -11,6 +11,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
+    from tasklm.api.studies import studies, study
     from tasklm.api.verbs import compare, distill, forecast, update
     from tasklm.pipeline.bill_check import verify_bill
     from tasklm.pipeline.file_check import check_files
@@ -27,6 +28,8 @@ __all__ = [
     "compare",
     "distill",
     "forecast",
+    "studies",
+    "study",
     "update",
     "verify_bill",
 ]
@@ -39,6 +42,8 @@ _PLACES = {
     "compare": "tasklm.api.verbs",
     "distill": "tasklm.api.verbs",
     "forecast": "tasklm.api.verbs",
+    "studies": "tasklm.api.studies",
+    "study": "tasklm.api.studies",
     "update": "tasklm.api.verbs",
     "verify_bill": "tasklm.pipeline.bill_check",
 }  # imported only on first use, so that `tasklm --help` is instant

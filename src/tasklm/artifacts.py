@@ -16,9 +16,9 @@ import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tasklm.errors import DamagedError, RunError
 from tasklm.storage.checksums import (
@@ -30,6 +30,7 @@ from tasklm.storage.checksums import (
     require_whole,
     seal,
 )
+from tasklm.storage.crew import Crew, OneProcess
 from tasklm.storage.files import (
     ARTEFACT,
     PARTIAL,
@@ -43,40 +44,11 @@ from tasklm.storage.files import (
     write_json,
     write_record,
 )
+from tasklm.storage.pool import Twin
 
 DAMAGED = "damaged.json"  # in a finished artefact: rebuild it
 STALE = 7 * 24 * 3600.0  # seconds after which an abandoned partial one in a shared folder goes
 Result = TypeVar("Result")
-
-
-class Crew(Protocol):
-    """The processes that share one run; the first does everything that must happen once."""
-
-    @property
-    def first(self) -> bool:
-        """Whether this process is the first."""
-        ...
-
-    def wait(self) -> None:
-        """Waits until all processes have reached this point."""
-        ...
-
-    def by_itself(self) -> AbstractContextManager[None]:
-        """A context in which this process acts as if it were alone."""
-        ...
-
-
-class OneProcess:
-    """A crew of one."""
-
-    first = True
-
-    def wait(self) -> None:
-        """At once."""
-
-    def by_itself(self) -> AbstractContextManager[None]:
-        """A context that changes nothing."""
-        return nullcontext()
 
 
 class Artefacts:
@@ -84,7 +56,7 @@ class Artefacts:
 
     `waiting`: given for a folder shared with other runs; called with a message when this run waits
     for another to finish an artefact. `tell`: called with a message when a damaged artefact is
-    rebuilt.
+    rebuilt. `pool`: a folder of finished artefacts that runs share by links.
     """
 
     def __init__(
@@ -93,9 +65,12 @@ class Artefacts:
         crew: Crew | None = None,
         waiting: Callable[[str], None] | None = None,
         tell: Callable[[str], None] | None = None,
+        pool: Path | None = None,
     ) -> None:
+        self.pool = pool
         self.folder, self.crew, self.waiting = make_folder(folder), crew or OneProcess(), waiting
         self.tell = tell or waiting or (lambda message: None)
+        self.builds = 0  # how often this process had to build one
 
     def path(self, name: str) -> Path:
         """Where the finished artefact called `name` is or will be."""
@@ -134,13 +109,14 @@ class Artefacts:
             self._finish(name, key, uses)
         self.crew.wait()  # until the first has checked its files
         done = self._is_done(name, key, uses)
+        self.builds += not done
         self.crew.wait()  # until all have checked whether it exists
         if not done and self.crew.first:
             with self._alone(name):
                 if not self._is_done(
                     name, key, uses
                 ):  # another run may have built it in the meantime
-                    self._build(name, key, builder, uses, together)
+                    self._make(name, key, builder, uses, together)
         elif not done and together:
             self.crew.wait()  # until the folder exists
             builder(self.folder / f"{name}.partial")
@@ -250,6 +226,30 @@ class Artefacts:
             with self._lock(name, wait=False) as free:
                 for path in left if free else []:
                     remove(path)
+
+    def _make(
+        self,
+        name: str,
+        key: str,
+        builder: Callable[[Path], None],
+        uses: Sequence[Path],
+        together: bool,
+    ) -> None:
+        """Builds an artefact, or links to that of another run."""
+        final, partial = self.path(name), self.folder / f"{name}.partial"
+        if self.pool is None or (final.exists() and not (final / ARTEFACT).exists()):
+            self._build(name, key, builder, uses, together)
+            return
+        about = {"key": key, "uses": _contents(uses)}
+        twin = Twin.of(self.pool, name, about, self.tell)
+        with twin.held():
+            if (final / DAMAGED).exists():
+                twin.drop()
+            if twin.link_to(partial):
+                _put(partial, final)
+            else:
+                self._build(name, key, builder, uses, together)
+                twin.keep(final)
 
     def _build(
         self,

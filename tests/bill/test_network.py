@@ -95,3 +95,14 @@ def test_hosts_beyond_the_limit_are_counted_together(
         sys.audit("socket.connect", None, (f"198.51.100.{number}", 1))
     calls = watched.session(False)["calls"]
     assert calls == {"198.51.100.0:1": 1, network.OTHERS: 4}
+
+
+def test_an_idle_process_is_counted_only_if_it_called_somebody(watched: Watched) -> None:
+    watched.keep(ended=True)
+    again = Watched.begin(watched.folder)
+    assert len(sessions_in(watched.folder)) == 2  # until it has ended
+    again.keep(ended=True, idle=True)
+    assert len(sessions_in(watched.folder)) == 1
+    sys.audit("socket.connect", None, ("192.0.2.1", 80))
+    again.keep(ended=True, idle=True)
+    assert sessions_in(watched.folder)[-1]["calls"] == {"192.0.2.1:80": 1}

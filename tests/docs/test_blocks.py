@@ -14,6 +14,7 @@ import pytest
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.schema import from_dict, section_types
+from tasklm.studying.study import study_from
 from tests.docs.blocks import OUTPUT, PAGES, ROOT, SHELL, Block, blocks, commands, is_shell
 from tests.docs.commands import WrongCommand, check
 
@@ -54,7 +55,11 @@ def check_block(block: Block) -> None:
     elif block.language == "python":
         compile(block.text, block.name, "exec")
     elif block.language == "toml":
-        from_dict(tomllib.loads(block.text))
+        values = tomllib.loads(block.text)
+        if "rows" in values:
+            study_from("a study", values)
+        else:
+            from_dict(values)
     elif block.language in ("json", "jsonl"):
         try:
             json.loads(block.text)

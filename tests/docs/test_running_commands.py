@@ -41,6 +41,7 @@ NOT_RUN: dict[tuple[str, ...], str] = {
         "python",
         "benchmarks/text_bill.py",
     ): "reads a corpus of its own; tests/benchmarks/test_text_bill.py runs it small",
+    ("tasklm", "study"): "trains a table of models; tests/studying/ runs a small one",
     (
         "unshare",
     ): "needs a system that allows it; tests/end_to_end/test_no_network.py trains in a namespace",

@@ -12,7 +12,17 @@ import pytest
 
 from tasklm.artifacts import Artefacts
 from tasklm.pipeline.context import Run
-from tasklm.pipeline.timeline import DATA, FLOW, STAGE1, STAGE2, long_steps, timeline_text
+from tasklm.pipeline.timeline import (
+    DATA,
+    FLOW,
+    REPORT,
+    SCORES,
+    STAGE1,
+    STAGE2,
+    long_steps,
+    timeline_text,
+    up_to_report,
+)
 from tasklm.recipe.schema import Recipe
 from tasklm.report.report import ReportParts, render
 from tasklm.storage.files import read_json
@@ -50,9 +60,9 @@ def run_in(folder: Path, words: Words | None = None, first: bool = True) -> tupl
     return Run(Recipe(), artefacts, artefacts, machine, tracker, cast(Any, hands)), hands
 
 
-def spend(run: Run, hands: Hands, step: str, seconds: float) -> None:
+def spend(run: Run, hands: Hands, step: str, seconds: float, ended: bool = False) -> None:
     hands.shows = seconds
-    run.keep_clock(step)
+    run.keep_clock(step, ended)
 
 
 def test_each_step_has_the_time_since_the_one_before(tmp_path: Path) -> None:
@@ -84,6 +94,35 @@ def test_a_damaged_clock_counts_anew_and_says_so(tmp_path: Path, content: str) -
     spend(run, hands, STAGE1, 7.0)
     assert run.timeline() == {STAGE1: 7.0}
     assert "is damaged: earlier time on this run is not counted" in words.texts[0]
+
+
+def build(run: Run, name: str) -> None:
+    run.artefacts.build(name, "key", lambda folder: None)
+
+
+def test_a_process_that_finds_everything_built_leaves_no_trace(tmp_path: Path) -> None:
+    run, hands = run_in(tmp_path)
+    run.watch_network()
+    build(run, "wide")
+    spend(run, hands, DATA, 2.0)
+    spend(run, hands, SCORES, 1.0, ended=True)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.json")}
+    again, later = run_in(tmp_path)
+    again.watch_network()
+    build(again, "wide")
+    spend(again, later, DATA, 3.0)
+    assert again.timeline()[DATA] == 5.0  # it may yet have to build something
+    spend(again, later, SCORES, 3.0, ended=True)
+    spend(again, later, REPORT, 3.0, ended=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.json")} == before
+    third, hands = run_in(tmp_path)
+    build(third, "stage1")
+    spend(third, hands, SCORES, 4.0, ended=True)
+    assert third.timeline() == {DATA: 2.0, SCORES: 5.0}
+
+
+def test_the_report_leaves_out_its_own_time() -> None:
+    assert up_to_report({DATA: 2.0, REPORT: 5.0}) == {DATA: 2.0}
 
 
 def test_one_process_of_several_counts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finished runs compared on the same test examples, by the resampling of the score table."""
+"""Finished runs compared on the same examples, by the resampling of the score table."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from tasklm.tasks.base import TASKS, Task
 
 
 def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Difference:
-    """The test score of a run minus that of another, whose own models have the given scores.
+    """The score of a run minus that of another, whose own models have the given scores: on test, or
+    on dev if neither has a test set.
 
-    Raises RunError, with the reason, if their predictions on test cannot be paired.
+    Raises RunError, with the reason, if their predictions cannot be paired.
     """
-    task, ours = _on_test(one, scores[0])
-    _, theirs = _on_test(other, scores[1])
+    split = "dev"
+    if any(own is not None and own.test is not None for own in (scores[0].ours, scores[1].ours)):
+        split = "test"
+    task, ours = _on(split, one, scores[0])
+    _, theirs = _on(split, other, scores[1])
     if list(ours.gold) != list(theirs.gold):
-        raise RunError(f"the test labels of {one} and {other} differ or are in another order")
+        raise RunError(f"the {split} labels of {one} and {other} differ or are in another order")
     metric, evaluate = task.metric(scores[0].metric), recipe_of(one).evaluate
     resampling = Resampling(evaluate.bootstrap, evaluate.confidence)
     return paired_difference(
@@ -35,10 +39,10 @@ def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Diff
     )
 
 
-def _on_test(run: Path, scores: Scores) -> tuple[Task, Predicted]:
-    """The task of a finished run, and its seeds' predictions on test."""
+def _on(split: str, run: Path, scores: Scores) -> tuple[Task, Predicted]:
+    """The task of a finished run, and its seeds' predictions on a split."""
     files = [
-        run / "predictions" / f"test-{number}.json"
+        run / "predictions" / f"{split}-{number}.json"
         for number in range(1, scores.trainings * scores.seeds + 1)
     ]
     missing = [path for path in (run / "model" / "config.json", *files) if not path.is_file()]
@@ -48,13 +52,12 @@ def _on_test(run: Path, scores: Scores) -> tuple[Task, Predicted]:
         )
     described = read_json(run / "model" / "config.json")["task"]
     task = TASKS.get(described["kind"]).from_dict(described)
-    gold = [
-        example.label for example in splits_of(run, task, f"train again: tasklm report {run}").test
-    ]
+    examples = splits_of(run, task, f"train again: tasklm report {run}").named().get(split, [])
+    gold = [example.label for example in examples]
     seeds = [[task.label_of(answer) for answer in read_json(path)] for path in files]
     if any(len(labels) != len(gold) for labels in seeds):
         raise RunError(
-            f"{run} has predictions for a different number of test examples. Finish the run: "
+            f"{run} has predictions for a different number of {split} examples. Finish the run: "
             f"tasklm report {run}"
         )
     return task, Predicted(gold, seeds, scores.trainings)

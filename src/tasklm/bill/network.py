@@ -96,9 +96,12 @@ class Watched:
         watched.keep(ended=False)
         return watched
 
-    def keep(self, ended: bool = False) -> None:
-        """Writes what was seen so far."""
-        write_record(self.folder / RECORD, {"sessions": [*self.earlier, self.session(ended)]})
+    def keep(self, ended: bool = False, idle: bool = False) -> None:
+        """Writes what was seen so far; nothing of a process that was `idle` and called nobody."""
+        sessions = [*self.earlier, self.session(ended)]
+        if idle and not any(sessions[-1][kind] for kind in ("calls", "this_machine")):
+            sessions = self.earlier
+        write_record(self.folder / RECORD, {"sessions": sessions})
 
     def session(self, ended: bool) -> dict[str, Any]:
         """What was seen: calls by host, and how many were to this machine."""

@@ -50,6 +50,7 @@ from tasklm.cli.running import load_recipe, new_tracker, run_flow, run_until
 from tasklm.cli.score import rerank, score
 from tasklm.cli.search import explain_selection, search
 from tasklm.cli.serve import serve
+from tasklm.cli.study import study
 from tasklm.cli.update import update_run
 from tasklm.cli.watch import Watch, watch
 from tasklm.console.terminal import say
@@ -348,6 +349,7 @@ app.command()(serve)
 app.command()(watch)
 app.command("update", context_settings=EXTRA)(update_run)
 app.command("compare", context_settings=EXTRA)(compare_contestants)
+app.command(context_settings=EXTRA)(study)
 
 
 @app.command()

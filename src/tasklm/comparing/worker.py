@@ -49,7 +49,7 @@ def do(work: dict[str, Any], tracker: Tracker) -> None:
 def main() -> None:
     """Reads what to do from a file, and writes what went wrong beside it."""
     file = Path(sys.argv[1])
-    threading.Thread(target=_end_with_the_command, daemon=True).start()
+    threading.Thread(target=end_with_the_command, daemon=True).start()
     work = read_json(file)
     tracker = Tracker(verbose=work["verbose"])
     if work["shows"]:
@@ -65,7 +65,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def _end_with_the_command() -> None:
+def end_with_the_command() -> None:
     while os.read(0, 1 << 10):
         pass
     os._exit(ORPHANED)

@@ -49,11 +49,17 @@ class Run:
     scope: Scope = field(default_factory=Scope)  # until it is decided: everything
     inputs: Inputs = field(default_factory=Inputs)
     network: Watched | None = None  # where its calls are counted
+    _found: dict[str, Any] | None = None  # the time recorded before this process
 
     @property
     def folder(self) -> Path:
         """The run folder."""
         return self.artefacts.folder
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything was there so far: this process has built nothing."""
+        return not self.artefacts.builds and not self.cache.builds
 
     def seconds(self) -> float:
         """The time spent on this run so far, in this process and earlier ones."""
@@ -67,17 +73,23 @@ class Run:
 
     def keep_clock(self, step: str, ended: bool = False) -> None:
         """Records the time spent, for the next process: since the last record, on this step; and
-        the calls to other machines; `ended`: nothing that follows changes the model.
+        the calls to other machines; `ended`: nothing that follows changes the model. A process that
+        found everything built leaves both as they were.
         """
         if not self.machine.ranks.first:
             return
-        steps = self.timeline()
-        steps[step] = round(steps.get(step, 0.0) + self.clock.seconds(), 3)
-        record = {"seconds": round(self.seconds(), 3), "steps": steps}
+        record, idle = self._before(), ended and self.idle
+        self._found = self._found or record
+        steps: dict[str, float] = record["steps"]
+        steps = {**steps, step: round(steps.get(step, 0.0) + self.clock.seconds(), 3)}
+        if idle:
+            record = self._found
+        else:
+            record = {"seconds": round(self.seconds(), 3), "steps": steps}
         write_record(self.folder / CLOCK, record)
         self.clock.restart()
         if self.network is not None:
-            self.network.keep(ended)
+            self.network.keep(ended, idle)
 
     def timeline(self) -> dict[str, float]:
         """The seconds recorded so far by step, in the order of the flow."""

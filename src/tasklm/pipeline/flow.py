@@ -123,7 +123,7 @@ def _report(trained: Trained, scores: Scores) -> None:
     run = trained.run
     with run.tracker.progress("analysing the model"):
         analyses = insights(trained)
-    run.keep_clock(timeline.ANALYSES)
+    run.keep_clock(timeline.ANALYSES, ended=True)
     if run.machine.ranks.first:
         with run.tracker.progress("writing the report"):
             write_report(run.folder / REPORT, report_parts(trained, scores, analyses))

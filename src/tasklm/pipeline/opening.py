@@ -67,7 +67,8 @@ def open_run(
     check_names(recipe)
     recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
     machine = set_up(_hardware_of(recipe))
-    artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn)
+    pool = _pool(recipe, machine)
+    artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn, pool=pool)
     cache = cache or Artefacts(
         cache_folder(recipe, folder), machine.ranks, tracker.say, tracker.warn
     )
@@ -88,6 +89,13 @@ def open_run(
         "started", folder=str(folder), device=str(machine.device), threads=machine.threads
     )
     return run
+
+
+def _pool(recipe: Recipe, machine: Machine) -> Path | None:
+    """Where finished steps are shared; several processes build them together, and share nothing."""
+    if not recipe.hardware.shared or machine.ranks.total > 1:
+        return None
+    return Path(recipe.hardware.shared)
 
 
 def _hardware_of(recipe: Recipe) -> Hardware:

@@ -27,7 +27,7 @@ from tasklm.models.task_model import load_model
 from tasklm.pipeline.analysis import COUNTED_PASSAGES, matched_words, spread_texts
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.stage_planning import short_time_warning
-from tasklm.pipeline.timeline import long_steps
+from tasklm.pipeline.timeline import up_to_report
 from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
@@ -84,7 +84,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         notes=_decisions(run, trained.plan),
         contamination=corpus.contamination.examples if corpus else [],
         bill=read_bill(run.folder),
-        timeline=long_steps(run.timeline()),
+        timeline=up_to_report(run.timeline()),
         **analyses,
     )
     parts.raw_text = _raw_text_changes(trained, split)

@@ -23,6 +23,13 @@ def long_steps(steps: Mapping[str, float]) -> dict[str, float]:
     return {step: steps[step] for step in FLOW if steps.get(step, 0.0) >= SHORTEST}
 
 
+def up_to_report(steps: Mapping[str, float]) -> dict[str, float]:
+    """The same without the step that writes the report, which cannot know its own time: then a
+    report that is written again is the same.
+    """
+    return long_steps({step: seconds for step, seconds in steps.items() if step != REPORT})
+
+
 def timeline_text(steps: Mapping[str, float]) -> str:
     """The steps that took a while, in one line."""
     return " · ".join(f"{step} {duration(seconds)}" for step, seconds in long_steps(steps).items())

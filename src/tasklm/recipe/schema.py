@@ -87,6 +87,11 @@ class Hardware:
     cache: str = key(
         "", "folder for corpora and indexes shared by runs; empty: .cache beside the run folder"
     )
+    shared: str = key(
+        "",
+        "folder where runs share finished steps, such as selection and stage 1, by links to the "
+        "same files; empty: none",
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,113 @@
+"""`tasklm study`: a table or figure of a paper, run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tasklm.cli.last_resort import traceback_in
+from tasklm.cli.options import Corpus, Json, Verbose, overrides_of
+from tasklm.cli.running import new_tracker
+from tasklm.console.terminal import say, say_command
+from tasklm.errors import RecipeError
+from tasklm.storage.json_lines import json_line
+
+screen = Console(stderr=True)
+
+
+Name = Annotated[str, typer.Argument(help="Study, or a TOML file; without it, all are listed.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with a folder of splits for each task.")]
+Out = Annotated[Path | None, typer.Option(help="Folder; by default runs/NAME. Repeat to continue.")]
+Scale = Annotated[str, typer.Option(help="minutes, small, medium or large.")]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(help="Tasks, comma-separated: NAME or NAME=FOLDER; by default all there are."),
+]
+Part = Annotated[str, typer.Option(help="This machine's part of the runs, such as 2/8.")]
+AtOnce = Annotated[int, typer.Option(help="Runs at the same time.", min=1)]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print runs, FLOPs, time and disk, and stop.")
+]
+
+
+def study(
+    context: typer.Context,
+    name: Name = "",
+    data: Data = None,
+    corpus: Corpus = None,
+    out: Out = None,
+    scale: Scale = "minutes",
+    tasks: Tasks = None,
+    part: Part = "1/1",
+    at_once: AtOnce = 1,
+    dry_run: DryRun = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Run a table or figure of a paper again.
+
+    Our scores with intervals beside the published ones, and what agrees. Any recipe key is an
+    option, for all rows that do not set it.
+
+    Example: tasklm study tlm-table-4 --data tasks/ --corpus texts/ --dry-run
+    """
+    if not name:
+        _list()
+        return
+    if data is None:
+        raise RecipeError(["--data is missing: a folder with a folder of splits for each task"])
+    tracker = new_tracker(verbose)
+    with tracker.progress("starting"):  # importing torch takes a while
+        from tasklm.studying import flow
+        from tasklm.studying.jobs import Order, part_of
+        from tasklm.studying.lines import estimates_table
+        from tasklm.studying.study import load_study
+
+        loaded = load_study(name)
+        order = Order(
+            data=data,
+            corpus=tuple(corpus or ()),
+            out=out or Path("runs") / loaded.name,
+            scale=scale,
+            tasks=tuple(",".join(tasks).split(",")) if tasks else (),
+            overrides=overrides_of(context.args),
+            part=part_of(part),
+            at_once=at_once,
+        )
+    if dry_run:
+        table, total = estimates_table(flow.dry_run(loaded, order), at_once)
+        Console().print(table)
+        say(Console(), total)
+        return
+    try:
+        with traceback_in(order.out):
+            outcome = flow.run_study(loaded, order, tracker)
+    except KeyboardInterrupt:  # here, because typer would end the process silently
+        say(screen, "run the same command to continue", "stopped", "yellow")
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json_line(outcome.to_dict()))
+    else:
+        _show(outcome, order.out / flow.PAGE)
+
+
+def _list() -> None:
+    from tasklm.studying.listing import library_table
+
+    Console().print(library_table())
+
+
+def _show(outcome: Any, page: Path) -> None:
+    """Prints a study that has been run."""
+    from tasklm.studying.lines import about, terminal_table
+
+    console = Console()
+    console.print(terminal_table(outcome))
+    for finding in outcome.findings:
+        say(console, finding.sentence())
+    for line in about(outcome):
+        say(console, f"· {line}", style="dim")
+    say_command(console, str(page), "page")

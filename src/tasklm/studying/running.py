@@ -1,0 +1,145 @@
+"""The runs of a study in processes of their own, several at once; each goes on where it was
+stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tasklm.comparing.processes import SILENT, THREADS
+from tasklm.comparing.worker import FAILED
+from tasklm.console.progress import Bar
+from tasklm.corpus.processes import usable_cores
+from tasklm.errors import DamagedError
+from tasklm.recipe.toml import dump
+from tasklm.run_folder import SCORES
+from tasklm.storage.files import digest, make_folder, read_json, write_record, write_text
+from tasklm.studying.jobs import Job
+from tasklm.tracking import Tracker
+
+RECORD = "study.json"  # in the folder of a run that is finished: the recipe it was done with
+OUTPUT = "output.txt"  # of its process, beside its folder
+PAUSE = 0.1  # seconds between two looks at the processes
+LAST = 400  # characters of a process that ended without a word of why
+
+
+def key_of(job: Job) -> str:
+    """A hash of what a run is asked to do, independent of the machine."""
+    recipe = job.recipe.changed(hardware={"threads": None, "cache": "", "shared": ""})
+    return digest(dump(recipe))
+
+
+def is_done(job: Job) -> bool:
+    """Whether a run has been finished with its recipe."""
+    path = job.folder / RECORD
+    try:
+        done = path.exists() and read_json(path)["key"] == key_of(job)
+    except (DamagedError, KeyError, TypeError):
+        return False
+    return done and (job.folder / SCORES).exists()
+
+
+@dataclass
+class _Running:
+    """A run that has a process."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+
+
+def run_all(jobs: Sequence[Job], at_once: int, tracker: Tracker) -> dict[str, str]:
+    """Does the runs that are not done; titles of those that failed → why."""
+    waiting = [job for job in jobs if not is_done(job)]
+    running, problems = list[_Running](), dict[str, str]()
+    with tracker.progress("runs", len(jobs)) as bar:
+        bar.advance(len(jobs) - len(waiting))
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    running.append(_start(waiting.pop(0), at_once, tracker))
+                running = _still(running, problems, bar, tracker)
+                time.sleep(PAUSE)
+        finally:
+            _end(running)
+    return problems
+
+
+def _start(job: Job, at_once: int, tracker: Tracker) -> _Running:
+    tracker.say(job.title, "run")
+    make_folder(job.folder.parent)
+    recipe = _beside(job, "recipe.toml")
+    write_text(recipe, dump(job.recipe))
+    threads = job.recipe.hardware.threads or max(1, usable_cores() // at_once)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment |= {**SILENT, **dict.fromkeys(THREADS, str(threads))}
+    command = [sys.executable, "-m", "tasklm.studying.worker", str(recipe), str(job.folder)]
+    output = _beside(job, OUTPUT).open("wb")
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+    return _Running(job, process, output)
+
+
+def _beside(job: Job, name: str) -> Path:
+    return job.folder.with_name(f"{job.folder.name}.{name}")
+
+
+def _still(
+    running: Sequence[_Running], problems: dict[str, str], bar: Bar, tracker: Tracker
+) -> list[_Running]:
+    """Those that still run; the problems of those that ended are added."""
+    rest = []
+    for one in running:
+        if one.process.poll() is None:
+            rest.append(one)
+            continue
+        _close(one)
+        bar.advance(1)
+        if problem := _problem(one):
+            problems[one.job.title] = problem
+            tracker.warn(f"{one.job.title}: {problem}")
+        else:
+            write_record(one.job.folder / RECORD, {"key": key_of(one.job)})
+            _beside(one.job, OUTPUT).unlink(missing_ok=True)
+    return rest
+
+
+def _problem(one: _Running) -> str:
+    """Why a run failed; "" if it did not."""
+    status = one.process.returncode
+    output = _beside(one.job, OUTPUT).read_text(encoding="utf-8", errors="replace").strip()
+    if status == 0:
+        return ""
+    if status == FAILED:
+        return output
+    if status == -signal.SIGKILL:
+        return "its process was killed; mostly that is for lack of memory: try a lower --at-once"
+    return f"its process ended with status {status}: … {output[-LAST:]}"
+
+
+def _end(running: Sequence[_Running]) -> None:
+    """Ends processes, and waits for them; they go on where they were, next time."""
+    for one in running:
+        one.process.send_signal(signal.SIGINT)
+    for one in running:
+        one.process.wait()
+        _close(one)
+
+
+def _close(one: _Running) -> None:
+    if one.process.stdin is not None:
+        one.process.stdin.close()
+    one.output.close()
