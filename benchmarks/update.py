@@ -49,7 +49,8 @@ trained from scratch on all of it; differences on test are paired, with 95 % int
 
 *first, s* is what the first run's clock has for the whole command: reading, choosing the linear
 model, baselines, analyses, report; *update, s* is the whole update. The share of processor time is
-measured from outside, starting Python included, and does not depend on what else the machine does.
+measured from outside, starting Python included, and depends less on what else the machine does. One thread was
+used, beside other work on the machine.
 """
 Rows = list[dict[str, Any]]
 
@@ -138,6 +139,12 @@ def timed(words: Sequence[str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def name_of(linear: bool, seconds: float | None) -> str:
+    """What the first run ended in, and the time that it was given, if it was."""
+    name = "linear" if linear else "network"
+    return name if seconds is None else f"{name}, {seconds:.0f} s given"
+
+
 def measure(folder: Path, sort: str, work: Path, seconds: float | None) -> Measured | None:
     """One update of a set, beside training on everything."""
     files = files_of(folder, sort, work)
@@ -160,7 +167,7 @@ def measure(folder: Path, sort: str, work: Path, seconds: float | None) -> Measu
     return Measured(
         folder.name,
         sort,
-        "linear" if seconds is None else "network",
+        name_of(result["linear"], seconds),
         result["metric"],
         result["examples"]["train"],
         len(Path(files["new"]).read_text("utf-8").splitlines()),
@@ -245,12 +252,13 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/update.md"))
     given = parser.parse_args()
     results = read_results(given.results)
-    model = "linear" if given.network is None else "network"
+    models = [name_of(linear, given.network) for linear in (True, False)]
     for name in given.sets.split(","):
         for sort in given.sorts.split(","):
-            if any((one.name, one.sort, one.model) == (name, sort, model) for one in results):
+            done = [one for one in results if (one.name, one.sort) == (name, sort)]
+            if any(one.model in models for one in done):
                 continue
-            work = given.work / f"{name}-{sort}-{model}"
+            work = given.work / f"{name}-{sort}-{given.network or 'linear'}"
             measured = measure(given.data / name, sort, work, given.network)
             if measured is not None:
                 results.append(measured)

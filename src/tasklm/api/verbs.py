@@ -117,8 +117,8 @@ def update(
     test: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> UpdateResult:
-    """Teaches the model of a finished run new examples, classes or text, in at most a tenth of its
-    first time; `print` shows the scores before and after.
+    """Teaches the model of a finished run new examples, classes or text, in a part of its first
+    time; `print` shows the scores before and after.
 
     The updated model replaces the one in the run unless it is worse on dev. `settings` are recipe
     keys by dotted name, such as {"data.leaks": "drop"}.

@@ -44,8 +44,8 @@ def update_run(
 ) -> None:
     """Teach a trained model new examples, classes or text.
 
-    Takes at most a tenth of the first run's time. Shows the scores before and after on the same
-    test set and the predictions that changed. The updated model replaces the one in model/ unless
+    Takes a part of the first run's time. Shows the scores before and after on the same test set,
+    and lists the predictions that changed. The updated model replaces the one in model/ unless
     it is worse on dev; the first one stays in updates/0/model.
 
     Example: tasklm update runs/first --train more.csv

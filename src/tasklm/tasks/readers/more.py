@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
@@ -17,6 +18,7 @@ from tasklm.tasks.examples import Example, Splits
 
 FEWEST_FOR_DEV = 4  # examples of a class of which one is held out
 SHOWN = 3  # examples that a note or an error names
+LONGEST = 60  # characters of a label in a note
 
 Read = Callable[[str, Data], list[Example]]
 HoldOut = Callable[[list[Example], Data], tuple[list[Example], list[Example]]]
@@ -135,13 +137,22 @@ def _notes(
     own += f"; {leaks:,} also occur in dev or test" if leaks else ""
     notes = [own]
     if changed:
-        some = [f"line {row.line}: {one.label!r} → {row.label!r}" for one, row in changed[:SHOWN]]
+        some = [
+            f"line {row.line}: {_short(one.label)} → {_short(row.label)}"
+            for one, row in changed[:SHOWN]
+        ]
         more = " …" if len(changed) > SHOWN else ""
         notes.append(
             f"{path}: {len(changed):,} texts have another label than before, which counts from now "
             f"on ({'; '.join(some)}{more})"
         )
     return notes
+
+
+def _short(label: Any) -> str:
+    """A label in a note; tags of a long sentence are cut."""
+    text = repr(label)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _refuse_leaks(rows: Sequence[Example], where: str, data: Data) -> None:
