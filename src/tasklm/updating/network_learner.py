@@ -22,7 +22,7 @@ from tasklm.models.task_model import (
     save_models,
 )
 from tasklm.models.weights import load_weights
-from tasklm.run_folder import SUMMARY, UPDATE
+from tasklm.run_folder import RECIPE, SUMMARY, UPDATE
 from tasklm.storage.checksums import load_array
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import Answer, Task
@@ -85,6 +85,12 @@ def _costs(work: Work, context: TrainingContext, network: Path, earlier: int) ->
         int(read_json(network / name)[key])
         for name, key in ((SUMMARY, "steps"), ("plan.json", "epoch"))
     )
+    if steps < epoch:
+        work.note(
+            f"{steps:,} steps are less than a pass over the examples ({epoch:,} steps): the first run "
+            "was too short for its twentieth to teach a network much; to train on everything: "
+            f"tasklm run {work.folder / RECIPE} --out …"
+        )
     read = round(len(context.train.examples) * steps / max(1, epoch))
     share = earlier / max(1, len(context.train.examples))
     replayed = round(read * share)
