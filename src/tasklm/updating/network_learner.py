@@ -87,8 +87,8 @@ def _costs(work: Work, context: TrainingContext, network: Path, earlier: int) ->
     )
     if steps < epoch:
         work.note(
-            f"{steps:,} steps are less than a pass over the examples ({epoch:,}): the first run was "
-            "too short for its twentieth to teach a network much; to train on everything: "
+            f"{steps:,} steps are less than a pass over the examples ({epoch:,}): the first run "
+            "was too short for its twentieth to teach a network much; to train on everything: "
             f"tasklm run {work.folder / RECIPE} --out …"
         )
     read = round(len(context.train.examples) * steps / max(1, epoch))
