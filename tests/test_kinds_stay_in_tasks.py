@@ -40,6 +40,7 @@ ANY_KIND = {
     "baselines.wide",
     "baselines.wide_parts",
     "baselines.wide_fitting",
+    "baselines.refitting",
     "baselines.text_vectors",
     "baselines.featuriser",
     "answer_sets",

@@ -44,7 +44,7 @@ ORDER = [
     {"pipeline"},
     {"contestants"},
     {"comparing"},
-    {"studying"},
+    {"studying", "updating"},
     {"api", "notebook"},
     {"cli"},
     {"__main__"},

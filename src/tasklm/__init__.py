@@ -12,7 +12,7 @@ from tasklm.errors import DamagedError, DataError, RecipeError, RunError, TaskLM
 if TYPE_CHECKING:
     from tasklm.api.estimator import TaskLM
     from tasklm.api.studies import studies, study
-    from tasklm.api.verbs import compare, distill, forecast
+    from tasklm.api.verbs import compare, distill, forecast, update
     from tasklm.pipeline.bill_check import verify_bill
     from tasklm.pipeline.file_check import check_files
 
@@ -30,6 +30,7 @@ __all__ = [
     "forecast",
     "studies",
     "study",
+    "update",
     "verify_bill",
 ]
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ _PLACES = {
     "forecast": "tasklm.api.verbs",
     "studies": "tasklm.api.studies",
     "study": "tasklm.api.studies",
+    "update": "tasklm.api.verbs",
     "verify_bill": "tasklm.pipeline.bill_check",
 }  # imported only on first use, so that `tasklm --help` is instant
 

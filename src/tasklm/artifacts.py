@@ -5,10 +5,9 @@ renamed when complete and synced to disk, so a half-written one never looks fini
 power cut. A partial folder with the same key is handed back to the builder, which continues it;
 with another key it is deleted.
 
-Its record, artefact.json, lists all files with their checksums, and the contents of the artefacts
-it was built from. Each time an artefact is used, file sizes and the contents of its smaller files
-are compared; all files are read before another artefact is built from it. A damaged artefact counts
-as not built, and so does one whose inputs have changed.
+Its record, artefact.json, lists its files with checksums, and the contents of the artefacts it was
+built from. At each use file sizes and smaller files are compared; all files are read before another
+artefact is built from it. A damaged one counts as not built, as one with changed inputs does.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ from tasklm.storage.files import (
 from tasklm.storage.pool import Twin
 
 DAMAGED = "damaged.json"  # in a finished artefact: rebuild it
-# seconds after which an abandoned partial artefact is deleted from a shared folder
-STALE = 7 * 24 * 3600.0
+STALE = 7 * 24 * 3600.0  # seconds after which an abandoned partial one in a shared folder goes
 Result = TypeVar("Result")
 
 
@@ -126,6 +124,11 @@ class Artefacts:
             self._tidy(name)
         self.crew.wait()
         return self.path(name)
+
+    def replace(self, name: str, builder: Callable[[Path], None]) -> None:
+        """Puts another content into a finished artefact, under the key that it has."""
+        remove(self.folder / f"{name}.partial")
+        self._build(name, str(self.key(name)), builder, (), together=False)
 
     def is_damaged(self, name: str) -> bool:
         """Whether a finished artefact is damaged, as far as a quick check can tell; if so it will

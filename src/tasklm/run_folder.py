@@ -27,6 +27,7 @@ SUMMARY = "summary.json"  # of a stage: its result and its cost
 CURVE = "curve.json"  # of a stage: its learning curve
 ON_TRAIN = "train score"  # in that of stage 2: on some training examples (finetune.scored_examples)
 DEV_OF = "dev: "  # in a learning curve, before the name of one of several tasks: its own score
+UPDATES, UPDATE = "updates", "update"  # the folder of updates; their number, about a model
 COMPARE = "compare"  # the folder of the ablations, each a run
 SUPERVISED = "supervised"  # the ablation without raw text, and its folder there
 _STAGE1 = re.compile(r"stage1(-[2-9]|-[1-9]\d+)?")
@@ -51,6 +52,26 @@ def find_run(folder: Path) -> Path | None:
         if begun and (whole.name in (MODEL, ENSEMBLE) or is_stage1(whole)):
             return run
     return None
+
+
+def number_of_update(run: Path) -> int:
+    """The update that the model in model/ comes from; 0: the first training."""
+    config = run / MODEL / "config.json"
+    values = read_json(config) if config.is_file() else None
+    number = ((values or {}).get("about") or {}).get(UPDATE, 0)
+    if type(number) is not int or number < 0:
+        raise RunError(
+            f"{config} is damaged: about.{UPDATE} is {number!r}. Rebuild it: tasklm evaluate {run}"
+        )
+    return number
+
+
+def described_by(run: Path) -> Path:
+    """The folder with recipe, scores and bill of the model in model/: that of the update which it
+    comes from, or the run itself.
+    """
+    folder = run / UPDATES / str(number_of_update(run))
+    return folder if is_run(folder) else run
 
 
 def recipe_of(run: Path) -> Recipe:

@@ -40,6 +40,9 @@ def write_files(folder: Path) -> None:
             ",",
         )
     write_jsonl(folder / "train.jsonl", labelled(60, 1))
+    for name, seed in (("more", 4), ("more-rows", 5), ("more-test", 6)):
+        rows = [[row["text"], row["label"]] for row in labelled(24, seed)]
+        _write_table(folder / f"{name}.csv", ["text", "label"], rows, ",")
     _write_table(
         folder / "reviews.tsv",
         ["body", "stars"],

@@ -28,7 +28,7 @@ from tasklm.tasks.baselines.linear import TOLERANCE, USUAL, Trainer, choose_clas
 from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.option_words import MEASURES, Evidence, best_window, stem_weights
 from tasklm.tasks.baselines.wide import EDGE, Wide, labels_by, outputs_of
-from tasklm.tasks.baselines.wide_fitting import FOLDS, _OptionTrainer, fit_classes, folds_of
+from tasklm.tasks.baselines.wide_fitting import FOLDS, OptionTrainer, fit_classes, folds_of
 from tasklm.tasks.choice import Choice
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example
@@ -240,7 +240,7 @@ def test_weights_of_two_options_are_those_of_logistic_regression() -> None:
     features = OptionFeatures.fit(train, 2)
     parts = features.parts(train)
     right = np.array([example.label for example in train])
-    fitted = _OptionTrainer(
+    fitted = OptionTrainer(
         {**parts, "evidence": parts["evidence"] * 0}, np.full(len(train), 2), right, 2
     ).fit(np.arange(len(train)), 0.5)
     tokens = parts["tokens"].toarray()

@@ -23,7 +23,7 @@ from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.given_texts import data_keys
 from tasklm.recipe.toml import load as load_recipe
-from tasklm.run_folder import MODEL, REPORT, SCORES, find_run, recipe_of
+from tasklm.run_folder import MODEL, REPORT, SCORES, described_by, find_run, recipe_of
 from tasklm.serve.all_tasks import AllTasks
 from tasklm.serve.columns import columns_for
 from tasklm.serve.inputs import Input, example_from
@@ -34,6 +34,7 @@ from tasklm.storage.safe_reading import whole_text
 from tasklm.tasks.base import Answer, score
 from tasklm.tasks.several import ALL, members_of
 from tasklm.tracking import Tracker
+from tasklm.updating.record import UpdateResult
 
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
@@ -137,6 +138,27 @@ class TaskLM(Estimator):
                 [original.get(label, label) for label in self.predictor_.labels]
             )
         return self
+
+    def update(
+        self,
+        train: str | Path | None = None,
+        *,
+        corpus: Texts | None = None,
+        dev: str | Path | None = None,
+        test: str | Path | None = None,
+    ) -> UpdateResult:
+        """Teaches the model of this run new examples, classes or text, and uses what is in model/
+        then; returns the scores before and after.
+        """
+        from tasklm.api.verbs import update
+
+        self._whole()
+        run = find_run(self.model_folder_)
+        if run is None:
+            raise RunError("a copy of a model cannot be updated. Load its run: TaskLM.load(RUN)")
+        result = update(run, train=train, corpus=corpus, dev=dev, test=test)
+        self._use(run / MODEL, self.predictor_.data)
+        return result
 
     def predict(self, inputs: Iterable[Input], task: str = "") -> NDArray[Any] | list[Any]:
         """The prediction for each input: an array of classes; for other kinds a list.
@@ -319,6 +341,7 @@ class TaskLM(Estimator):
         if not (inside / "config.json").exists() and (inside / MODEL).is_dir():
             inside = inside / MODEL
         run = find_run(inside)
+        run = None if run is None else described_by(run)
         model._use(inside, columns_for(None if run is None else recipe_of(run)))
         model.scores_ = None
         if run is not None and (run / SCORES).exists():

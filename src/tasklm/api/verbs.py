@@ -1,5 +1,5 @@
-"""What is asked of no model: a forecast before training, a model that finished runs teach, and a
-comparison of ways to make one.
+"""Verbs of the package: a forecast before training, a model that finished runs teach, a comparison
+of ways to make one, and an update of a finished run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from tasklm.pipeline.teachers import student_of
 from tasklm.recipe.toml import load as load_recipe
 from tasklm.storage.files import require_own
 from tasklm.tracking import Tracker
+from tasklm.updating.flow import update as update_run
+from tasklm.updating.reading import Request
+from tasklm.updating.record import UpdateResult
 
 
 def forecast(
@@ -103,3 +106,29 @@ def distill(
     require_own(Path(out))
     run_pipeline(student_of([str(one) for one in given], settings or {}), Path(out), Tracker())
     return TaskLM.load(out)
+
+
+def update(
+    run: str | Path,
+    *,
+    train: str | Path | None = None,
+    corpus: Texts | None = None,
+    dev: str | Path | None = None,
+    test: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> UpdateResult:
+    """Teaches the model of a finished run new examples, classes or text, in a part of its first
+    time; `print` shows the scores before and after.
+
+    The updated model replaces the one in the run unless it is worse on dev. `settings` are recipe
+    keys by dotted name, such as {"data.leaks": "drop"}.
+    """
+    files = _files(train or "", corpus, dev, test)
+    request = Request(
+        train=files["data.train"],
+        dev=files.get("data.dev", ""),
+        test=files.get("data.test", ""),
+        corpus=tuple(files.get("data.corpus", ())),
+        settings=settings or {},
+    )
+    return update_run(Path(run), request, Tracker())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklm.errors import RunError
-from tasklm.run_folder import MODEL, find_run
+from tasklm.run_folder import MODEL, described_by, find_run
 from tasklm.storage.checksums import content_of, damage_is_clear
 from tasklm.storage.files import ARTEFACT, read_json, write_record
 
@@ -155,7 +155,7 @@ def write_bill(folder: Path, bill: Bill) -> None:
 def bill_path(where: Path) -> Path | None:
     """The bill of a run, of the model in it, or of a copy of a model or an export that has one."""
     run = find_run(where)
-    places = [*([] if run is None else [run / BILL]), where / BILL]
+    places = [*([] if run is None else [described_by(run) / BILL]), where / BILL]
     return next((place for place in places if place.is_file()), None)
 
 

@@ -52,6 +52,7 @@ from tasklm.cli.score import rerank, score
 from tasklm.cli.search import explain_selection, search
 from tasklm.cli.serve import serve
 from tasklm.cli.study import study
+from tasklm.cli.update import update_run
 from tasklm.cli.watch import Watch, watch
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
@@ -348,6 +349,7 @@ app.command()(score)
 app.command()(rerank)
 app.command()(serve)
 app.command()(watch)
+app.command("update", context_settings=EXTRA)(update_run)
 app.command("compare", context_settings=EXTRA)(compare_contestants)
 app.command(context_settings=EXTRA)(study)
 

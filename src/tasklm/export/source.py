@@ -30,7 +30,7 @@ from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, TaskModel, load_model, task_outputs
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Recipe
-from tasklm.run_folder import MODEL, SCORES, find_run, is_run, recipe_of
+from tasklm.run_folder import MODEL, SCORES, described_by, find_run, is_run, recipe_of
 from tasklm.storage.checksums import files_in, sync_all
 from tasklm.storage.files import full_disk_is_clear, make_folder, publish, read_json, sweep
 from tasklm.storage.safe_reading import is_there
@@ -225,7 +225,9 @@ def open_source(where: Path) -> Source:
     run = find_run(folder)
     loaded = load_model(folder, torch.device("cpu"))
     bill = None if bill_path(folder) is None else read_bill(folder)
-    return Source((run or folder).name, loaded, run, bill=bill, folder=folder)
+    name = (run or folder).name
+    described = None if run is None else described_by(run)
+    return Source(name, loaded, described, bill=bill, folder=folder)
 
 
 @contextmanager

@@ -25,7 +25,15 @@ from tasklm.pipeline.report import decided
 from tasklm.pipeline.teacher_models import teachers_of
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_login, without_password
-from tasklm.run_folder import COMPARE, ENSEMBLE, MANIFEST, MODEL, stage1_name
+from tasklm.run_folder import (
+    COMPARE,
+    ENSEMBLE,
+    MANIFEST,
+    MODEL,
+    UPDATES,
+    number_of_update,
+    stage1_name,
+)
 from tasklm.storage.checksums import content_of, damage_is_clear, files_in
 from tasklm.storage.files import ARTEFACT, file_sha256, read_json
 from tasklm.train.reading import read_reading
@@ -49,8 +57,8 @@ Source = TypeVar("Source", TextFile, LabelledData)
 def keep_bill(trained: Trained) -> None:
     """Writes the bill of a run whose model is in model/; there too, without the places of files."""
     run = trained.run
-    if not run.machine.ranks.first:
-        return
+    if not run.machine.ranks.first or number_of_update(run.folder):
+        return  # the bill of an updated model is that of its update
     with run.tracker.progress("writing the bill of text"):
         bill = bill_of(trained)
         write_bill(run.folder, bill)
@@ -217,7 +225,7 @@ def _artefacts(trained: Trained) -> dict[str, str]:
         record.parent.relative_to(run.folder).as_posix(): record.parent
         for record in sorted(run.folder.rglob(ARTEFACT))
     }
-    others = (COMPARE, "insights", "baselines")  # the model does not come from them
+    others = (COMPARE, UPDATES, "insights", "baselines")  # the model does not come from them
     contents = {
         name: content_of(folder)
         for name, folder in folders.items()

@@ -15,7 +15,7 @@ from tasklm.console.progress import Bar
 from tasklm.errors import RunError
 from tasklm.pipeline.file_check import check_files
 from tasklm.recipe.toml import cache_folder
-from tasklm.run_folder import ENSEMBLE, MODEL, find_run, recipe_of
+from tasklm.run_folder import ENSEMBLE, MODEL, described_by, find_run, recipe_of
 from tasklm.storage.checksums import content_of
 from tasklm.storage.files import ARTEFACT
 from tasklm.storage.safe_reading import is_there, open_regular
@@ -65,7 +65,7 @@ def verify_bill(where: str | Path, tracker: Tracker = SILENT) -> Verification:
     size = sum(Path(one.path).stat().st_size for one in named if is_there(Path(one.path)))
     with tracker.progress("hashing the files of the bill", size) as bar:
         hash_files(named, result, bar)
-    _check_run(run, bill, result, tracker)
+    _check_run(described_by(run), bill, result, tracker)
     return result
 
 

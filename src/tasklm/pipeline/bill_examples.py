@@ -39,7 +39,8 @@ class _Sources:
         self.places: dict[Place, Data] = {}
         self._place_of: dict[Place, Place] = {}
         for task, data in named.items():
-            for path in filter(None, (data.train, data.dev, data.test)):
+            more = (*data.more, *data.more_dev, *data.more_test)
+            for path in filter(None, (data.train, data.dev, data.test, *more)):
                 place = task, str(home_path(path))
                 self.places[place] = data
                 self._place_of[place] = place

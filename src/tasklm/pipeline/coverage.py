@@ -19,7 +19,7 @@ from tasklm.coverage.measured import MEASURED, PROMISED, measured
 from tasklm.evaluate.scores import Scores
 from tasklm.pipeline import evaluation
 from tasklm.pipeline.context import Predictions, Trained
-from tasklm.run_folder import ENSEMBLE, MODEL, by_training
+from tasklm.run_folder import ENSEMBLE, MODEL, by_training, number_of_update
 from tasklm.storage.checksums import content_of
 from tasklm.storage.files import digest, read_json, write_bytes, write_json
 from tasklm.tasks.base import Answer, Task
@@ -41,6 +41,8 @@ class Part:
 def keep_coverage(trained: Trained, scores: Scores) -> None:
     """Writes coverage.json into model/ and, where there is one, into ensemble/."""
     run = trained.run
+    if number_of_update(run.folder):
+        return  # an updated model has the calibration of its update
     models = {MODEL: _shipped(trained, scores)}
     if any(row.kind == "ensemble" for row in scores.rows):
         together = evaluation.predict_together(run, trained.task, trained.parts, trained.seeds)

@@ -58,6 +58,7 @@ def task_of(recipe: Recipe, inputs: Inputs) -> TaskData:
         data.kind,
         *sections(recipe, "kind"),
         *_share(data),
+        *_numbers_of_more(data),
     ]
     metric = recipe.evaluate.metric
     return TaskData(
@@ -100,9 +101,16 @@ def _share(data: Data) -> list[float]:
     return [] if data.share >= 1.0 else [data.share]
 
 
+def _numbers_of_more(data: Data) -> list[list[int]]:
+    """What further files add to a key beside their contents: nothing where there are none."""
+    numbers = [len(data.more), len(data.more_dev), len(data.more_test)]
+    return [numbers] if any(numbers) else []
+
+
 def _paths(data: Data) -> list[Path]:
     """The files or folders of labelled data."""
-    return [home_path(name) for name in (data.train, data.dev, data.test) if name]
+    given = (data.train, data.dev, data.test, *data.more, *data.more_dev, *data.more_test)
+    return [home_path(name) for name in given if name]
 
 
 def _read_several(recipe: Recipe, inputs: Inputs) -> TaskData:

@@ -24,6 +24,18 @@ class Data:
         "", "development set, used to pick the best epoch and seed; empty: a share of train"
     )
     test: str = key("", "test set, scored once at the end; empty: no test score")
+    more: tuple[str, ...] = key(
+        (),
+        (
+            "further labelled files, as tasklm update adds them: rows that train has are left out, "
+            "and a share of each file is held out for dev"
+        ),
+        later=True,
+    )
+    more_dev: tuple[str, ...] = key(
+        (), "further development sets; where there is one, data.more gives none", later=True
+    )
+    more_test: tuple[str, ...] = key((), "further test sets, such as of new classes", later=True)
     corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
     unlabelled: str = key(
         "",

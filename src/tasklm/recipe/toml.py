@@ -23,6 +23,7 @@ PATH_KEYS = {
     "tokens": ("file",),
     "train": ("start",),
 }
+PATH_LISTS = ("more", "more_dev", "more_test")  # keys of [data] with several paths
 
 
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -75,6 +76,9 @@ def _anchor(values: dict[str, Any], folder: Path) -> None:
                 }
             )
     data = values.get("data")
+    for name in PATH_LISTS:
+        if isinstance(data, dict) and isinstance(data.get(name), list):
+            data[name] = [str(folder / one) if isinstance(one, str) else one for one in data[name]]
     if isinstance(data, dict) and isinstance(data.get("corpus"), list):
         data["corpus"] = [
             str(folder / item) if isinstance(item, str) and "://" not in item else item
@@ -121,6 +125,8 @@ def absolute(recipe: Recipe) -> Recipe:
     paths["data"]["corpus"] = [
         item if "://" in item else str(resolved_path(Path(item))) for item in recipe.data.corpus
     ]
+    for name in PATH_LISTS:
+        paths["data"][name] = [str(resolved_path(Path(one))) for one in getattr(recipe.data, name)]
     paths["data"]["without"] = [
         str(resolved_path(Path(item))) if is_there(Path(item)) else item
         for item in recipe.data.without

@@ -9,7 +9,7 @@ from pathlib import Path
 from tasklm.errors import RunError
 from tasklm.evaluate.training_data import splits_of
 from tasklm.recipe.schema import Hardware
-from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
+from tasklm.run_folder import MODEL, described_by, find_run, is_run, recipe_of
 from tasklm.serve.columns import columns_for
 from tasklm.serve.predictor import Predictor
 from tasklm.tasks.base import Task
@@ -28,7 +28,7 @@ def run_of(where: Path) -> Path:
         )
     run = find_run(where)
     if run is not None and (run / MODEL / "config.json").exists():
-        return run
+        return described_by(run)
     if is_run(where):
         raise RunError(f"{where} has no trained model yet. Finish the run: tasklm evaluate {where}")
     if (where / "config.json").exists():

@@ -51,6 +51,7 @@ class Splits:
     notes: list[str] = field(default_factory=list)
     # of each file, the examples that were left out because another split has their texts
     leaks: Counter[str] = field(default_factory=Counter)
+    added: int = 0  # examples at the end of train that the last further file gave
 
     def named(self) -> dict[str, list[Example]]:
         """The splits that have examples, by name."""

@@ -263,6 +263,7 @@ class Regress(LabelsAlone, Unranked):
             train,
             lambda parts, rows: ridge(parts, wanted[rows], setting),
             (self.low, self.high),
+            setting,
         )
 
 

@@ -112,7 +112,7 @@ def run_stage1(
             average=average,
         )
 
-    summary = _follow(title, plan.steps, loop, checkpoints.folder, peak, tracker)
+    summary = follow(title, plan.steps, loop, checkpoints.folder, peak, tracker)
     if stage.held_out is not None and plan.steps:
         with _averaged(average):
             summary["held_out"] = stage.held_out.summary()
@@ -204,7 +204,7 @@ def run_stage2(
             average=average,
         )
 
-    summary = _follow(_title_of(seed), steps, loop, checkpoints.folder, peak, tracker)
+    summary = follow(_title_of(seed), steps, loop, checkpoints.folder, peak, tracker)
     if summary["steps"] % stage.interval:  # dev was not scored at the end
         with _averaged(average):
             stage.judge(summary["steps"])
@@ -292,7 +292,7 @@ def _curve_without_steps(folder: Path, summary: dict[str, Any]) -> None:
         write_json(folder / CURVE, [], synced=False)
 
 
-def _follow(
+def follow(
     title: str,
     planned: int,
     loop_of: Callable[[], Loop],

@@ -17,9 +17,11 @@ Those of `marks` are in marks.py, those of pairs in pair_words.py, vectors in te
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 from array import array
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -144,7 +146,9 @@ class Featuriser:
         blocks = {name: block for name, (block, _) in fitted.items()}
         # those of letters may be of some texts alone
         counts = {
-            name: count for name, (_, count) in fitted.items() if count.shape[0] == len(texts)
+            name: count
+            for name, (_, count) in fitted.items()
+            if name not in ("words", "letters") or count.shape[0] == len(texts)
         }
         return cls(blocks, marks, pairs), counts
 
@@ -168,7 +172,7 @@ class Featuriser:
         parts = {"words": joined(of_words)}
         if self.pairs:
             both = list(zip(sides[0], sides[1], strict=True))
-            parts["shared"] = self._tfidf("shared", shared_words, both)
+            parts["shared"] = self._tfidf("shared", shared_words, both, counts)
             if self.blocks["words"].tokens or self.blocks["letters"].tokens:
                 cosines = [_cosines(one, other) for one, other in (of_words, of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
@@ -176,7 +180,8 @@ class Featuriser:
             parts["letters"] = of_letters[0]
         if self.marks:
             whole = [example.text for example in examples]
-            parts["marks"] = self._tfidf("marks", lambda text: mark_words(text, self.marks), whole)
+            tokens = functools.partial(mark_words, marks=self.marks)
+            parts["marks"] = self._tfidf("marks", tokens, whole, counts)
         if self.vectors is not None:
             parts["vectors"] = self.vectors.matrix(texts)
         return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
@@ -218,9 +223,14 @@ class Featuriser:
         blocks = {name: Block(tokens, weights[name]) for name, tokens in about["blocks"].items()}
         return cls(blocks, about["marks"], about["pairs"], TextVectors.load(folder))
 
-    def _tfidf(self, name: str, tokens: Tokens, given: Sequence[Any]) -> Any:
-        block = self.blocks[name]
-        return block.tfidf(count_tokens(map(tokens, given), block.columns)[1])
+    def _tfidf(
+        self, name: str, tokens: Tokens, given: Sequence[Any], counts: Mapping[str, Any]
+    ) -> Any:
+        """The matrix of a block, whose tokens may be counted already."""
+        block, counted = self.blocks[name], counts.get(name)
+        if counted is None:
+            counted = count_tokens(map(tokens, given), block.columns)[1]
+        return block.tfidf(counted)
 
 
 def word_grams(text: str) -> list[str]:
@@ -263,24 +273,23 @@ def count_tokens(
     """
     from scipy.sparse import csr_matrix
 
-    numbers: dict[str, int] = {}
-    column_of = numbers if known is None else known
-    columns, counts, ends = array("i"), array("i"), [0]
+    numbers: dict[str, int] = defaultdict(itertools.count().__next__)
+    columns, ends = array("i"), array("q", [0])
     for row in rows:
-        for token, count in Counter(row).items():
-            column = column_of.get(token)
-            if column is None and known is None:
-                column = numbers[token] = len(numbers)
-            if column is not None:
-                columns.append(column)
-                counts.append(count)
+        if known is None:
+            columns.extend([numbers[token] for token in row])
+        else:
+            columns.extend([known[token] for token in row if token in known])
         ends.append(len(columns))
-    present = (np.array(counts, np.int64), np.array(columns), np.array(ends))
-    matrix = csr_matrix(present, (len(ends) - 1, len(column_of)))
-    tokens = list(column_of)
+    tokens = sorted(numbers) if known is None else list(known)
+    places = np.array(columns, np.int32)
     if known is None:
-        tokens.sort()
-        matrix = matrix[:, [numbers[token] for token in tokens]]
+        rank = np.empty(len(tokens), np.int32)
+        rank[[numbers[token] for token in tokens]] = np.arange(len(tokens))
+        places = rank[places]
+    each = np.ones(len(places), np.int64)
+    matrix = csr_matrix((each, places, np.array(ends)), (len(ends) - 1, len(tokens)))
+    matrix.sum_duplicates()
     matrix.sort_indices()
     return tokens, matrix
 

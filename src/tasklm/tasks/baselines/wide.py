@@ -23,7 +23,7 @@ from tasklm.storage.safe_reading import require_regular
 from tasklm.tasks.base import Floats, Label, Task, Unit
 from tasklm.tasks.baselines.answer_features import AnswerFeatures
 from tasklm.tasks.baselines.featuriser import Featuriser
-from tasklm.tasks.baselines.linear import AT_ONCE, Linear
+from tasklm.tasks.baselines.linear import AT_ONCE, Linear, Setting
 from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.word_features import WordFeatures
 from tasklm.tasks.examples import Example
@@ -35,6 +35,7 @@ LARGEST = 5.0  # of a linear model's decisions: larger ones are no more certain
 LARGEST_POINTS = 50.0  # of answers, which are compared with one another
 MOST_REMEMBERED = 1 << 26  # bytes of the decisions on a list of examples
 EDGE = 0.01  # scores closer to the ends of their range would have unbounded outputs
+LARGEST_STRENGTH, CLASS_WEIGHTS = 1e6, (None, "balanced", "half")  # of a setting
 FORMS = ("classes", "labels", "score", "options", "tags", "answers")  # kinds of outputs
 Features = Featuriser | OptionFeatures | WordFeatures | AnswerFeatures
 _SORTS: dict[str, type[OptionFeatures] | type[WordFeatures] | type[AnswerFeatures]] = {
@@ -61,6 +62,7 @@ class Wide:
     linear: Linear
     scale: float = 1.0
     offset: float = 0.0
+    setting: Setting | None = None  # that was chosen on dev; None: not known, or nothing to choose
     remembered: list[Remembered] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
@@ -139,6 +141,9 @@ class Wide:
             "scale": self.scale,
             "offset": self.offset,
         }
+        if self.setting is not None:
+            about["strength"] = self.setting.strength
+            about["class_weight"] = self.setting.class_weight
         write_text(folder / "wide.json", json.dumps(about) + "\n")
 
     @classmethod
@@ -153,9 +158,20 @@ class Wide:
         linear = Linear(
             view, arrays["weights"].astype(np.float64), arrays["offsets"].astype(np.float64)
         )
-        wide = cls(form, features, linear, float(about["scale"]), float(about["offset"]))
+        scale, offset = float(about["scale"]), float(about["offset"])
+        wide = cls(form, features, linear, scale, offset, _setting_in(about, view))
         _require_fit(wide)
         return wide
+
+
+def _setting_in(about: Mapping[str, Any], view: tuple[str, ...]) -> Setting | None:
+    """The setting in wide.json; earlier versions did not keep it."""
+    if "strength" not in about:
+        return None
+    strength, weight = float(about["strength"]), about.get("class_weight")
+    if not 0 < strength < LARGEST_STRENGTH or weight not in CLASS_WEIGHTS:
+        raise ValueError("wide.json names a setting that there is not")
+    return Setting(view, strength, weight)
 
 
 def outputs_of(form: str, decisions: Floats, scale: float, offset: float) -> NDArray[np.float32]:

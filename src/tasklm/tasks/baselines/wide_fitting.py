@@ -79,7 +79,8 @@ def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
     likely = [
         _likelihood(outputs_of("classes", own, scale, 0.0), chosen.classes) for scale in SCALES
     ]
-    wide = Wide("classes", trainer.featuriser, model, float(SCALES[int(np.argmax(likely))]))
+    scale = float(SCALES[int(np.argmax(likely))])
+    wide = Wide("classes", trainer.featuriser, model, scale, setting=chosen.setting)
     return FittedWide(wide, outputs_of("classes", decisions, wide.scale, 0.0), refit)
 
 
@@ -96,7 +97,7 @@ def fit_labels(
         for scale, offset in itertools.product(SCALES, OFFSETS)
     ]
     _, scale, offset = max(tried)
-    wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset))
+    wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset), setting)
     return FittedWide(wide, outputs_of("labels", decisions, wide.scale, wide.offset), refit)
 
 
@@ -105,6 +106,7 @@ def fit_score(
     train: Sequence[Example],
     solve: Callable[[dict[str, Any], Rows], Linear],
     bounds: tuple[float, float],
+    setting: Setting,
 ) -> FittedWide:
     """The wide part of a regression between two bounds; `solve` fits the features of some rows."""
     model, decisions, refit = _cross_fitted(
@@ -112,7 +114,7 @@ def fit_score(
     )
     low, high = bounds
     span = (high - low) or 1.0
-    wide = Wide("score", trainer.featuriser, model, 1 / span, -low / span)
+    wide = Wide("score", trainer.featuriser, model, 1 / span, -low / span, setting)
     return FittedWide(wide, outputs_of("score", decisions, wide.scale, wide.offset), refit)
 
 
@@ -126,8 +128,11 @@ def fit_options(
     places = np.array(thinned_places(train), np.int64)
     some = [train[place] for place in places]
     features = OptionFeatures.fit(some, together)
-    trainer = _OptionTrainer(
-        features.parts(some), _counts(some), np.array([example.label for example in some]), together
+    trainer = OptionTrainer(
+        features.parts(some),
+        option_counts(some),
+        np.array([example.label for example in some]),
+        together,
     )
     strength = _chosen_strength(trainer, features, evenly(thinned(dev), CHOOSING), metric)
     everything = np.arange(len(some))
@@ -136,7 +141,8 @@ def fit_options(
         return model.decisions(rows_of(trainer.parts, trainer.rows(rows)))
 
     refit = Refit(places, lambda rows: trainer.fit(rows, strength), decided)
-    wide = Wide("options", features, refit.fit(everything))
+    setting = Setting(features.blocks, strength)
+    wide = Wide("options", features, refit.fit(everything), setting=setting)
     decisions = np.zeros((len(train), together, 1))
     outside = np.setdiff1d(np.arange(len(train)), places)
     unread = wide.decisions([train[place] for place in outside.tolist()])
@@ -156,7 +162,7 @@ def fit_tags(
     """The wide part of a tagger: softmax regression for each word; None if there is nothing to
     learn.
     """
-    places = np.array(_some_sentences(train), np.int64)
+    places = np.array(some_sentences(train), np.int64)
     some = [train[place] for place in places]
     clusters = None if vectors is None else vectors.clusters()
     most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
@@ -191,20 +197,20 @@ def fit_tags(
     return FittedWide(wide, outputs_of("tags", decisions, 1.0, 0.0), refit)
 
 
-def _some_sentences(train: Sequence[Example]) -> list[int]:
+def some_sentences(train: Sequence[Example]) -> list[int]:
     """The positions of evenly spread sentences with at most MOST_TAGGED words in total."""
     words = sum(len(example.words) for example in train)
     return evenly(range(len(train)), len(train) * MOST_TAGGED // max(words, MOST_TAGGED))
 
 
 def _chosen_strength(
-    trainer: _OptionTrainer, features: OptionFeatures, dev: Sequence[Example], metric: Metric
+    trainer: OptionTrainer, features: OptionFeatures, dev: Sequence[Example], metric: Metric
 ) -> float:
     """The strength that is best on dev, by fits to a part of train."""
     if not dev:
         return USUAL_OPTIONS
     some = np.array(evenly(range(len(trainer.right)), CHOOSING))
-    of_dev, counts = features.parts(dev), _counts(dev)
+    of_dev, counts = features.parts(dev), option_counts(dev)
     gold: list[Label] = [example.label for example in dev]
 
     def judged(settings: Sequence[Setting]) -> list[float]:
@@ -225,7 +231,7 @@ def best_options(decisions: Floats, counts: Rows, together: int) -> list[Label]:
 
 
 @dataclass(frozen=True)
-class _OptionTrainer:
+class OptionTrainer:
     """Options of training examples with their features: fits weights to some of them."""
 
     parts: dict[str, Any]
@@ -276,7 +282,8 @@ class _OptionTrainer:
         return Linear(OptionFeatures.blocks, (solved.x * factors)[:, None], np.zeros(1))
 
 
-def _counts(examples: Sequence[Example]) -> Rows:
+def option_counts(examples: Sequence[Example]) -> Rows:
+    """The number of options of each example."""
     return np.array([len(example.options) for example in examples], np.int64)
 
 

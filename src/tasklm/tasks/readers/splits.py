@@ -15,6 +15,7 @@ from tasklm.storage.safe_reading import home_path, is_there
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits, left_out_by_file
 from tasklm.tasks.readers.formats import recognise
+from tasklm.tasks.readers.more import add_more
 
 
 def resolved(data: Data) -> Data:
@@ -72,8 +73,17 @@ def read_splits(data: Data) -> Splits:
             f"dev: {len(dev):,} examples held out of train, "
             f"which keeps {len(train):,}; identical texts stay together"
         )
-    _require_known_labels(train, {"dev": dev, "test": test}, data)
-    return Splits(train, dev, test, notes, leaks)
+    splits = Splits(train, dev, test, notes, leaks)
+    if data.more or data.more_dev or data.more_test:
+        add_more(splits, data, _read_more, _held_out)
+    _require_known_labels(splits.train, {"dev": splits.dev, "test": splits.test}, data)
+    return splits
+
+
+def _read_more(path: str, data: Data) -> list[Example]:
+    """The examples of a further file, read as train is."""
+    examples, _ = TASKS.get(data.kind).read(home_path(path), data, labelled=True)
+    return examples
 
 
 def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
