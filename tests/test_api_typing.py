@@ -39,6 +39,8 @@ reveal_type(why)
 reveal_type(why.examples.pushed_for[0].score)
 model.label_next(["a", "b"], n=1)[0]["reason"]
 model.label_next("pile.csv", task="rte")
+model.predict_sets(["a"], coverage=0.9)
+model.update("more.csv", corpus=["texts"], dev=Path("dev.csv"))
 reveal_type(model.report("x.html"))
 open(model.report())
 model.save("folder")

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from tasklm.api.scoring import require_as_many, score_of_classes, score_of_labels
 from tasklm.bill.record import read_bill
-from tasklm.errors import DataError, RunError
+from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
 from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
@@ -31,7 +32,7 @@ from tasklm.serve.predictor import Columns, Predictor
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json, require_own, write_bytes
 from tasklm.storage.safe_reading import whole_text
-from tasklm.tasks.base import Answer, score
+from tasklm.tasks.base import Answer
 from tasklm.tasks.several import ALL, members_of
 from tasklm.tracking import Tracker
 from tasklm.updating.record import UpdateResult
@@ -226,34 +227,12 @@ class TaskLM(Estimator):
         list.
         """
         own, given = self._trained(task).task, list(inputs)
-        if len(given) != len(labels):
-            raise DataError(
-                f"there are {len(given)} inputs but {len(labels)} labels",
-                remedy="Give one label per input.",
-            )
+        require_as_many(given, labels)
         if not own.classifies:
-            try:
-                return score(
-                    own.metric(metric or own.metrics[0]),
-                    list(labels),
-                    list(self.predict(given, task)),
-                )
-            except ValueError as error:  # such as tags for more words than the sentence has
-                raise DataError(
-                    f"the labels do not fit the inputs: {error}",
-                    remedy="Give them in the form that predict returns.",
-                ) from None
-        number = {label: i for i, label in enumerate(self._classes(task).tolist())}
-        strange = [label for label in labels if label not in number]
-        if strange:
-            raise DataError(
-                f"the label {strange[0]!r} does not occur in train", remedy="Leave such rows out."
-            )
-        best = self.predict_proba(given, task).argmax(axis=1)
-        return score(
-            own.metric(metric or "accuracy"),
-            [own.labels[number[label]] for label in labels],
-            [own.labels[i] for i in best],
+            return score_of_labels(own, metric, labels, lambda: self.predict(given, task))
+        classes = self._classes(task).tolist()
+        return score_of_classes(
+            own, metric, labels, classes, lambda: self.predict_proba(given, task)
         )
 
     def explain(self, text: Input, top: int = 5, task: str = "") -> ShownExplanation:
