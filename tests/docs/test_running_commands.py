@@ -41,6 +41,11 @@ NOT_RUN: dict[tuple[str, ...], str] = {
         "python",
         "benchmarks/text_bill.py",
     ): "reads a corpus of its own; tests/benchmarks/test_text_bill.py runs it small",
+    (
+        "tasklm",
+        "--coverage",
+        "0.95",
+    ): "takes 19 examples of dev; the commands of how-to/coverage.md run with other shares",
     ("tasklm", "study"): "trains a table of models; tests/studying/ runs a small one",
     (
         "python",

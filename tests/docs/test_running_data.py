@@ -15,7 +15,8 @@ from tasklm.tasks.several import KIND as SEVERAL
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, is_shell
 
 KINDS = ROOT / "docs" / "kinds.md"
-RECIPES = [block for page in PAGES for block in blocks(page) if block.language == "toml"]
+TOML = [block for page in PAGES for block in blocks(page) if block.language == "toml"]
+RECIPES = [block for block in TOML if "[[rows]]" not in block.text]  # the others are studies
 TAGS_IN_COLUMNS = "EU B-ORG"
 
 
@@ -78,7 +79,8 @@ def test_lists_of_candidates_are_read(tmp_path: Path) -> None:
 
 
 def test_no_data_is_left_unread() -> None:
-    assert {block.page.name for block in DATA} == {"kinds.md", "scoring.md"}
+    answers = {"coverage.md"}  # shows what a model answers, which test_blocks.py parses
+    assert {block.page.name for block in DATA} - answers == {"kinds.md", "scoring.md"}
 
 
 @pytest.mark.parametrize("block", RECIPES, ids=lambda block: block.name)

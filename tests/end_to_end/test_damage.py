@@ -195,7 +195,9 @@ def test_a_run_of_the_version_before_goes_on_and_its_model_loads(place: Path, fi
     run = place / "run"
     for path in place.rglob("*.json"):
         values = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(values, dict):
+        if (
+            isinstance(values, dict) and path.name != "files.json"
+        ):  # those of a corpus, no checksums
             older = {
                 name: value
                 for name, value in values.items()

@@ -40,7 +40,7 @@ def tagged(count: int, seed: int) -> list[dict[str, object]]:
 def test_each_kind_is_measured_once_and_stands_on_the_page(
     module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    benchmark = module("coverage")
+    benchmark = module("label_sets")
     tasks, page = tmp_path / "tasks", tmp_path / "coverage.md"
     for split, count, seed in (("train", 120, 1), ("dev", 150, 2), ("test", 90, 3)):
         write(tasks / "glue_sst2" / f"{split}.jsonl.gz", labelled(count, seed))
@@ -50,7 +50,7 @@ def test_each_kind_is_measured_once_and_stands_on_the_page(
     words = ["--tasks", str(tasks), "--work", str(tmp_path / "work"), "--page", str(page)]
     words += ["--only", "glue_sst2,wnut17_ner,glue_rte"]
     monkeypatch.setattr(benchmark, "DRAWS", 5)
-    monkeypatch.setattr("sys.argv", ["coverage.py", *words])
+    monkeypatch.setattr("sys.argv", ["label_sets.py", *words])
     benchmark.main()
     text = page.read_text(encoding="utf-8")
     assert (
@@ -68,7 +68,7 @@ def test_each_kind_is_measured_once_and_stands_on_the_page(
 
 
 def test_orders_add_up_what_is_likelier(module: Any) -> None:
-    benchmark = module("coverage")
+    benchmark = module("label_sets")
     odds = np.array([[0.5, 0.2, 0.3]])
     assert np.allclose(benchmark.added_up(odds, np.zeros(1)), [[0.5, 1.0, 0.8]])
     assert np.allclose(benchmark.added_up(odds, np.ones(1)), [[0.0, 0.8, 0.5]])

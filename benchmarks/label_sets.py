@@ -1,6 +1,6 @@
 """What sets of labels with a promised coverage come to on real data.
 
-    python benchmarks/coverage.py --tasks TASKS --work W --page docs/benchmarks/coverage.md
+    python benchmarks/label_sets.py --tasks TASKS --work W --page docs/benchmarks/coverage.md
 
 For each task the linear model of words is fitted to at most 3,000 training examples, calibrated on
 all of dev and asked for sets that are right in 90 % and 95 % of all cases; all of test, at most
@@ -479,7 +479,7 @@ def main() -> None:
             path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
             print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
         results.append(json.loads(path.read_text(encoding="utf-8")))
-    page = page_of(results, "python benchmarks/coverage.py --tasks TASKS --work W")
+    page = page_of(results, "python benchmarks/label_sets.py --tasks TASKS --work W")
     print(page)
     if given.page is not None:
         given.page.write_text(page, encoding="utf-8")
