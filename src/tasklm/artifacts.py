@@ -12,11 +12,11 @@ artefact is built from it. A damaged one counts as not built, as one with change
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,11 +44,27 @@ from tasklm.storage.files import (
     write_json,
     write_record,
 )
+from tasklm.storage.locks import alone
 from tasklm.storage.pool import Twin
 
 DAMAGED = "damaged.json"  # in a finished artefact: rebuild it
 STALE = 7 * 24 * 3600.0  # seconds after which an abandoned partial one in a shared folder goes
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be built: see `Artefacts.build`."""
+
+    name: str
+    key: str
+    builder: Callable[[Path], None]
+    uses: Sequence[Path]
+    together: bool
+
+    def about(self) -> dict[str, Any]:
+        """What it is built from, as now."""
+        return {"key": self.key, "uses": _contents(self.uses)}
 
 
 class Artefacts:
@@ -116,7 +132,7 @@ class Artefacts:
                 if not self._is_done(
                     name, key, uses
                 ):  # another run may have built it in the meantime
-                    self._make(name, key, builder, uses, together)
+                    self._make(_Wanted(name, key, builder, uses, together))
         elif not done and together:
             self.crew.wait()  # until the folder exists
             builder(self.folder / f"{name}.partial")
@@ -128,7 +144,7 @@ class Artefacts:
     def replace(self, name: str, builder: Callable[[Path], None]) -> None:
         """Puts another content into a finished artefact, under the key that it has."""
         remove(self.folder / f"{name}.partial")
-        self._build(name, str(self.key(name)), builder, (), together=False)
+        self._build(_Wanted(name, str(self.key(name)), builder, (), together=False))
 
     def is_damaged(self, name: str) -> bool:
         """Whether a finished artefact is damaged, as far as a quick check can tell; if so it will
@@ -202,18 +218,13 @@ class Artefacts:
         if self.waiting is None:  # the lock of the run folder is enough
             yield True
             return
-        with full_disk_is_clear(self.folder):
-            file = (self.folder / f".{name}.lock").open("a", encoding="utf-8")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not wait:
-                    yield False
-                    return
-                self.waiting(f"waiting for another run to build {self.path(name)}")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield True
+        waiting = self.waiting
+
+        def tell() -> None:
+            waiting(f"waiting for another run to build {self.path(name)}")
+
+        with alone(self.folder / f".{name}.lock", tell if wait else None) as free:
+            yield free
 
     def _tidy(self, name: str) -> None:
         """Deletes the remains of another build of a finished artefact."""
@@ -227,73 +238,60 @@ class Artefacts:
                 for path in left if free else []:
                     remove(path)
 
-    def _make(
-        self,
-        name: str,
-        key: str,
-        builder: Callable[[Path], None],
-        uses: Sequence[Path],
-        together: bool,
-    ) -> None:
+    def _make(self, wanted: _Wanted) -> None:
         """Builds an artefact, or links to that of another run."""
-        final, partial = self.path(name), self.folder / f"{name}.partial"
-        if self.pool is None or (final.exists() and not (final / ARTEFACT).exists()):
-            self._build(name, key, builder, uses, together)
-            return
-        about = {"key": key, "uses": _contents(uses)}
-        twin = Twin.of(self.pool, name, about, self.tell)
-        with twin.held():
-            if (final / DAMAGED).exists():
-                twin.drop()
-            if twin.link_to(partial):
-                _put(partial, final)
-            else:
-                self._build(name, key, builder, uses, together)
-                twin.keep(final)
-
-    def _build(
-        self,
-        name: str,
-        key: str,
-        builder: Callable[[Path], None],
-        uses: Sequence[Path],
-        together: bool,
-    ) -> None:
-        final, partial = self.path(name), self.folder / f"{name}.partial"
+        final = self.path(wanted.name)
         if final.exists() and not (final / ARTEFACT).exists():
             raise RunError(
                 f"{final} is in the way and is not part of a run. "
                 f"Move it away, or choose another folder with --out."
             )
-        for folder in uses:
+        if self.pool is None:
+            self._build(wanted)
+            return
+        twin = Twin.of(self.pool, wanted.name, wanted.about(), self.tell)
+        with twin.held():
+            if (final / DAMAGED).exists():
+                twin.drop()
+            if twin.link_to(self._partial(wanted.name)):
+                _put(self._partial(wanted.name), final)
+            else:
+                self._build(wanted)
+                twin.keep(final)
+
+    def _partial(self, name: str) -> Path:
+        return self.folder / f"{name}.partial"
+
+    def _build(self, wanted: _Wanted) -> None:
+        partial = self._partial(wanted.name)
+        for folder in wanted.uses:
             require_whole(folder)
-        contents = _contents(uses)
-        about: dict[str, Any] = {"key": key, "uses": contents}
+        about = wanted.about()
         with full_disk_is_clear(partial):
             before = _partial(partial)
-            if partial.exists() and (before["key"] != key or not _same(before, contents)):
+            if partial.exists() and (
+                before["key"] != wanted.key or not _same(before, about["uses"])
+            ):
                 shutil.rmtree(partial)
             make_folder(partial)
             sweep(partial)
             (partial / ARTEFACT).unlink(missing_ok=True)
             write_record(partial / PARTIAL, {**about, "seconds": _partial(partial)["seconds"]})
-            seconds = self._fill(partial, about, builder, together)
+            seconds = self._fill(partial, about, wanted)
             files = files_in(partial, leave_out=(ARTEFACT, PARTIAL))
             seal(partial / ARTEFACT, {**about, "seconds": round(seconds, 3)}, files)
-            _put(partial, final)
+            _put(partial, self.path(wanted.name))
 
-    def _fill(
-        self, partial: Path, about: dict[str, Any], builder: Callable[[Path], None], together: bool
-    ) -> float:
+    def _fill(self, partial: Path, about: dict[str, Any], wanted: _Wanted) -> float:
         """Runs the builder; the seconds it took, earlier interrupted processes included."""
         started = time.monotonic()
         try:
-            if together:
+            if wanted.together:
                 self.crew.wait()
-                builder(partial)
+                wanted.builder(partial)
             else:
                 with self.crew.by_itself():
-                    builder(partial)
+                    wanted.builder(partial)
         finally:
             seconds = float(_partial(partial)["seconds"]) + time.monotonic() - started
             # on a full disk the pending error already says so; only this part's clock is lost

@@ -15,8 +15,9 @@ from tasklm.pipeline.opening import check_names
 from tasklm.pipeline.selection import check_settings
 from tasklm.studying import estimates, flow
 from tasklm.studying.jobs import Order, jobs_of, own_part, part_of
+from tasklm.studying.running import key_of
 from tasklm.studying.study import SIZES, load_scale, load_study, studies
-from tests.studying.small import data_for, study, write_task
+from tests.studying.small import corpus, data_for, study, write_task
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
     for task in {task for name in studies() for task in load_study(name).tasks}:
         write_task(folder / task, data_for(task))
+    corpus(folder)
     return folder
 
 
@@ -36,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_dry_run_of_every_study(name: str, data: Path, tmp_path: Path) -> None:
     loaded = load_study(name)
     run = [line for line in loaded.lines if not line.reference]
-    order = Order(data, (str(tmp_path),), tmp_path / "out")
+    order = Order(data, (str(data / "corpus.jsonl"),), tmp_path / "out")
     costs = flow.dry_run(loaded, order)
     assert [(one.job.task, one.job.line) for one in costs] == [
         (task, line) for task in loaded.tasks for line in run
@@ -51,8 +53,11 @@ def test_the_dry_run_of_every_study(name: str, data: Path, tmp_path: Path) -> No
 def test_every_run_of_every_study_has_a_recipe_that_goes_together(
     name: str, scale: str, data: Path, tmp_path: Path
 ) -> None:
-    order = Order(data, (str(tmp_path),), tmp_path, scale=scale)
+    order = Order(data, (str(data / "corpus.jsonl"),), tmp_path, scale=scale)
     for job in jobs_of(load_study(name), order):
+        train, budget = job.recipe.train, job.recipe.budget
+        # a run is bounded by its steps, or by FLOPs that are equal in all rows
+        assert (train.steps is None) == (budget.flops is not None)
         check_names(job.recipe)
         check_settings(job.recipe.select)
         check_ablations(job.recipe)
@@ -112,16 +117,18 @@ def test_keys_come_over_one_another_in_order(tmp_path: Path) -> None:
         rows=[{"name": "a", "recipe": {"train.mask_rate": 0.3}}],
         claims=[],
     )
-    (job,) = jobs_of(given, Order(tmp_path, (), tmp_path / "out"))
+    (job,) = jobs_of(given, Order(tmp_path, (str(corpus(tmp_path)),), tmp_path / "out"))
     assert (job.recipe.train.rho2, job.recipe.train.steps) == (3.0, 8)
     assert (job.recipe.train.rho1, job.recipe.train.mask_rate) == (3, 0.3)
     assert job.recipe.tokens.length == 128  # of the scale
     assert not job.recipe.finetune.wide  # of all
     over = {"train.mask_rate": 0.4, "train.rho1": 9, "finetune.wide": True}
-    (job,) = jobs_of(given, Order(tmp_path, (), tmp_path / "out", overrides=over))
+    (job,) = jobs_of(
+        given, Order(tmp_path, (str(corpus(tmp_path)),), tmp_path / "out", overrides=over)
+    )
     assert job.recipe.train.rho1 == 9 and job.recipe.finetune.wide
     assert job.recipe.train.mask_rate == 0.3  # what is studied stays
-    small = Order(tmp_path, (), tmp_path / "out", scale="small")
+    small = Order(tmp_path, (str(corpus(tmp_path)),), tmp_path / "out", scale="small")
     assert jobs_of(given, small)[0].recipe.train.steps == 7
 
 
@@ -136,7 +143,7 @@ def test_the_papers_numbers_of_a_task_are_those_of_its_scale() -> None:
 def test_data_is_found_by_a_tasks_names_and_what_is_missing_is_said(tmp_path: Path) -> None:
     loaded = load_study("tlm-table-4")
     write_task(tmp_path / "scierc_rel", data_for("scierc"))
-    order = Order(tmp_path, (), tmp_path / "out")
+    order = Order(tmp_path, (str(corpus(tmp_path)),), tmp_path / "out")
     assert {job.task for job in jobs_of(loaded, order)} == {"scierc"}
     elsewhere = dataclasses.replace(order, tasks=(f"agnews={tmp_path / 'scierc_rel'}",))
     assert {job.task for job in jobs_of(loaded, elsewhere)} == {"agnews"}
@@ -152,7 +159,7 @@ def test_data_is_found_by_a_tasks_names_and_what_is_missing_is_said(tmp_path: Pa
 def test_parts_are_all_runs_once(parts: int, tmp_path: Path) -> None:
     for task in ("one", "two"):
         write_task(tmp_path / task, data_for(task))
-    jobs = jobs_of(study(), Order(tmp_path, (), tmp_path / "out"))
+    jobs = jobs_of(study(), Order(tmp_path, (str(corpus(tmp_path)),), tmp_path / "out"))
     own = [own_part(jobs, (number, parts)) for number in range(1, parts + 1)]
     assert sorted(job.title for part in own for job in part) == sorted(job.title for job in jobs)
     if parts == 2:  # each machine has whole tasks
@@ -164,3 +171,20 @@ def test_a_part_is_a_number_of_a_number() -> None:
     for text in ("0/8", "9/8", "2", "a/b", "2/8/9"):
         with pytest.raises(RecipeError, match="write the second of eight parts as 2/8"):
             part_of(text)
+
+
+def test_text_that_is_needed_is_asked_for_before_anything_is_trained(tmp_path: Path) -> None:
+    write_task(tmp_path / "one", data_for("one"))
+    given = study(tasks=["one"], rows=[{"name": "a"}], claims=[])
+    with pytest.raises(RecipeError, match="--corpus is missing: one, a reads selected text"):
+        jobs_of(given, Order(tmp_path, (), tmp_path / "out"))
+    with pytest.raises(DataError, match="no text files found"):
+        jobs_of(given, Order(tmp_path, (str(tmp_path / "none.jsonl"),), tmp_path / "out"))
+    alone = study(tasks=["one"], rows=[{"name": "a", "recipe": {"train.rho1": 0}}], claims=[])
+    (job,) = jobs_of(alone, Order(tmp_path, (), tmp_path / "out"))
+    write_task(tmp_path / "two", data_for("two"))
+    (tmp_path / "one" / "train.jsonl").write_bytes(
+        (tmp_path / "one" / "train.jsonl").read_bytes() + b'{"text": "new", "label": "good"}\n'
+    )
+    (later,) = jobs_of(alone, Order(tmp_path, (), tmp_path / "out"))
+    assert job.recipe == later.recipe and key_of(job) != key_of(later)  # other data: not done

@@ -156,6 +156,7 @@ def test_without_data_or_any_score_it_is_an_error(place: Path, tmp_path: Path, h
         tasklm.study(
             place / "small.toml",
             data=place / "tasks",
+            corpus=place / "corpus.jsonl",
             out=tmp_path / "out",
             settings={**QUICK, "model.heads": 5},
         )

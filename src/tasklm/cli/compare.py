@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.options import (
     Corpus,
     Dev,
@@ -23,11 +22,10 @@ from tasklm.cli.options import (
     data_options,
     overrides_of,
 )
-from tasklm.cli.running import load_recipe, new_tracker
+from tasklm.cli.running import load_recipe, new_tracker, stoppable
 from tasklm.console.terminal import say, say_command
 from tasklm.storage.json_lines import json_line
 
-screen = Console(stderr=True)
 With = Annotated[
     list[str] | None,
     typer.Option(
@@ -76,12 +74,8 @@ def compare_contestants(
         from tasklm.comparing.table import notes, tables
 
         entries = entries_of(",".join(contestants or USUAL).split(","))
-    try:
-        with traceback_in(out):
-            comparison = compare(loaded, entries, out, tracker)
-    except KeyboardInterrupt:  # here, because typer would end the process silently
-        say(screen, "run the same command to continue", "stopped", "yellow")
-        raise typer.Exit(130) from None
+    with stoppable(out):
+        comparison = compare(loaded, entries, out, tracker)
     if as_json:
         typer.echo(json_line(comparison.to_dict()))
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,19 @@ def new_tracker(verbose: bool) -> Tracker:
     return Tracker(screen if speaks else None, verbose=verbose)
 
 
+@contextmanager
+def stoppable(folder: Path) -> Iterator[None]:
+    """Long work in a folder: an interrupt says how to go on, and an unexpected error leaves its
+    traceback there.
+    """
+    try:
+        with traceback_in(folder):
+            yield
+    except KeyboardInterrupt:  # here, because typer would end the process silently
+        say(screen, "run the same command to continue", "stopped", "yellow")
+        raise typer.Exit(130) from None
+
+
 def run_flow(
     recipe: Any,
     out: Path,
@@ -52,12 +67,8 @@ def run_flow(
 
     if until is None:
         require_own(out)
-    try:
-        with traceback_in(out), watched(out, watching and first_of_all()):
-            scores = run_pipeline(recipe, out, tracker, until or "report", clock)
-    except KeyboardInterrupt:  # here, because typer would end the process silently
-        say(screen, "run the same command to continue", "stopped", "yellow")
-        raise typer.Exit(130) from None
+    with stoppable(out), watched(out, watching and first_of_all()):
+        scores = run_pipeline(recipe, out, tracker, until or "report", clock)
     if not first_of_all():  # only one of several processes prints
         return
     if scores is not None:

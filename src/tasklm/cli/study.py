@@ -8,15 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.options import Corpus, Json, Verbose, overrides_of
-from tasklm.cli.running import new_tracker
+from tasklm.cli.running import new_tracker, stoppable
 from tasklm.console.terminal import say, say_command
 from tasklm.errors import RecipeError
 from tasklm.storage.json_lines import json_line
-
-screen = Console(stderr=True)
-
 
 Name = Annotated[str, typer.Argument(help="Study, or a TOML file; without it, all are listed.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with a folder of splits for each task.")]
@@ -82,12 +78,8 @@ def study(
         Console().print(table)
         say(Console(), total)
         return
-    try:
-        with traceback_in(order.out):
-            outcome = flow.run_study(loaded, order, tracker)
-    except KeyboardInterrupt:  # here, because typer would end the process silently
-        say(screen, "run the same command to continue", "stopped", "yellow")
-        raise typer.Exit(130) from None
+    with stoppable(order.out):
+        outcome = flow.run_study(loaded, order, tracker)
     if as_json:
         typer.echo(json_line(outcome.to_dict()))
     else:

@@ -11,16 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.options import Json, Verbose, overrides_of
 from tasklm.cli.results import show_next
-from tasklm.cli.running import new_tracker
+from tasklm.cli.running import new_tracker, stoppable
 from tasklm.console.clock import Clock
 from tasklm.console.terminal import say, say_command
 from tasklm.run_folder import MODEL, REPORT
 from tasklm.storage.json_lines import json_line
-
-screen = Console(stderr=True)
 
 
 def update_run(
@@ -59,12 +56,8 @@ def update_run(
         from tasklm.updating.record import folder_of
 
     request = Request(train or "", dev or "", test or "", tuple(corpus or ()), settings)
-    try:
-        with traceback_in(folder):
-            result = update(folder, request, tracker, clock)
-    except KeyboardInterrupt:  # here, because typer would end the process silently
-        say(screen, "run the same command to continue", "stopped", "yellow")
-        raise typer.Exit(130) from None
+    with stoppable(folder):
+        result = update(folder, request, tracker, clock)
     if as_json:
         typer.echo(json_line(result.to_dict()))
         return

@@ -7,7 +7,6 @@ pool or one of the runs is there. Where links are not supported, it is copied.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from tasklm.storage.files import (
     publish,
     remove,
 )
+from tasklm.storage.locks import alone
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,7 @@ class Twin:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keeps other runs from building the same meanwhile; waits for one that is building it."""
-        with full_disk_is_clear(self.folder):
-            file = self._beside("lock").open("a", encoding="utf-8")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.tell(f"waiting for another run to build {self.folder}")
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with alone(self._beside("lock"), self._wait):
             yield
 
     def link_to(self, folder: Path) -> bool:
@@ -77,6 +70,9 @@ class Twin:
         _link(finished, partial)
         self.drop()
         publish(partial, self.folder)
+
+    def _wait(self) -> None:
+        self.tell(f"waiting for another run to build {self.folder}")
 
     def _beside(self, what: str) -> Path:
         return self.folder.with_name(f".{self.folder.name}.{what}")

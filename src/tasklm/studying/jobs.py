@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tasklm.corpus.corpus_text import local_text
+from tasklm.corpus.store import corpus_key
 from tasklm.errors import DataError, RecipeError
+from tasklm.pipeline.inputs import Inputs
 from tasklm.recipe.parsing import named_value
 from tasklm.recipe.schema import Recipe, from_dict, with_overrides
 from tasklm.recipe.toml import absolute
+from tasklm.storage.files import digest
 from tasklm.storage.safe_reading import is_there
 from tasklm.studying.study import Keys, Line, Study, load_scale, plain
+from tasklm.tasks.readers.splits import resolved
 
 CACHE, SHARED, RUNS = ".cache", ".shared", "runs"  # in the folder of a study
 
@@ -39,6 +44,7 @@ class Job:
     line: Line
     folder: Path
     recipe: Recipe
+    content: str = ""  # a hash of the files that it reads
 
     @property
     def title(self) -> str:
@@ -49,10 +55,9 @@ class Job:
 def jobs_of(study: Study, order: Order) -> list[Job]:
     """All runs of a study on the tasks whose data is there, in the order of the table."""
     scale, jobs = load_scale(order.scale), list[Job]()
+    lines = [line for line in study.lines if not line.reference]
     for task, path in task_folders(study, order).items():
-        for line in study.lines:
-            if line.reference:
-                continue
+        for line in lines:
             keys = {
                 **scale.of(task),
                 **study.recipe,
@@ -68,7 +73,25 @@ def jobs_of(study: Study, order: Order) -> list[Job]:
             recipe = absolute(from_dict(with_overrides({}, keys)))
             folder = order.out / RUNS / plain(task) / plain(line.name)
             jobs.append(Job(task, line, folder.absolute(), recipe))
-    return jobs
+    return _with_contents(jobs)
+
+
+def _with_contents(jobs: Sequence[Job]) -> list[Job]:
+    """The runs with hashes of what they read; raises where text is needed and there is none."""
+    needy = next((job for job in jobs if job.recipe.uses_corpus), None)
+    text = ""
+    if needy is not None:
+        if not needy.recipe.data.corpus:
+            problem = f"{needy.title} reads selected text"
+            raise RecipeError([f"--corpus is missing: {problem}; name files or folders of text"])
+        text = corpus_key(local_text(needy.recipe.data))
+    inputs, of_tasks = Inputs(), dict[str, str]()
+    for job in jobs:
+        if job.task not in of_tasks:
+            data = resolved(job.recipe.data)
+            files = [Path(file) for file in (data.train, data.dev, data.test) if file]
+            of_tasks[job.task] = digest([inputs.content(file) for file in files])
+    return [replace(job, content=digest([of_tasks[job.task], text])) for job in jobs]
 
 
 def task_folders(study: Study, order: Order) -> dict[str, Path]:

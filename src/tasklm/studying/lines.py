@@ -80,8 +80,8 @@ def about(outcome: Outcome) -> list[str]:
         f"Ours × 100, mean ± sd of seeds: {listed}. Scale “{outcome.scale}”.",
         f"Published: {study.source}, on {study.split}, at the paper's own scale: compare how rows "
         "differ, not how high they are.",
-        "Differences are paired over the same test examples and seeds; intervals are 95 %, and the "
-        "mean over tasks takes these as independent.",
+        f"Differences are paired over the same examples and seeds; intervals are "
+        f"{outcome.confidence:.0%}, and the mean over tasks takes these as independent.",
     ]
     notes = {line.name: line.note for line in study.lines if line.note}
     lines += [f"{name}: {note}." for name, note in notes.items()]

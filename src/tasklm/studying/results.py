@@ -74,6 +74,7 @@ class Outcome:
     cells: list[Cell]
     findings: list[Finding]
     axis: dict[str, float] = field(default_factory=dict)  # row → where it stands on the x axis
+    confidence: float = 0.95  # of all intervals
 
     def cells_of(self, line: Line) -> list[Cell]:
         """A row on each task."""
@@ -109,6 +110,7 @@ class Outcome:
             "source": self.study.source,
             "published_on": self.study.split,
             "scale": self.scale,
+            "confidence": self.confidence,
             "tasks": list(self.tasks),
             "cells": cells,
             "claims": claims,
@@ -136,7 +138,8 @@ def outcome_of(
     folders = {(job.task, job.line.name): job for job in jobs}
     findings = [finding_of(claim, _differences(claim, folders, scores)) for claim in study.claims]
     tasks = tuple(dict.fromkeys(job.task for job in jobs))
-    return Outcome(study, scale, tasks, cells, findings, axis_of(study))
+    confidence = jobs[0].recipe.evaluate.confidence
+    return Outcome(study, scale, tasks, cells, findings, axis_of(study), confidence)
 
 
 def axis_of(study: Study) -> dict[str, float]:

@@ -25,20 +25,20 @@ from tasklm.storage.files import digest, make_folder, read_json, write_record, w
 from tasklm.studying.jobs import Job
 from tasklm.tracking import Tracker
 
-RECORD = "study.json"  # in the folder of a run that is finished: the recipe it was done with
+RECORD = "study.json"  # in the folder of a run that is finished: what it was done with
 OUTPUT = "output.txt"  # of its process, beside its folder
 PAUSE = 0.1  # seconds between two looks at the processes
 LAST = 400  # characters of a process that ended without a word of why
 
 
 def key_of(job: Job) -> str:
-    """A hash of what a run is asked to do, independent of the machine."""
+    """A hash of what a run is asked to do and of what it reads, independent of the machine."""
     recipe = job.recipe.changed(hardware={"threads": None, "cache": "", "shared": ""})
-    return digest(dump(recipe))
+    return digest([dump(recipe), job.content])
 
 
 def is_done(job: Job) -> bool:
-    """Whether a run has been finished with its recipe."""
+    """Whether a run has been finished with its recipe and data."""
     path = job.folder / RECORD
     try:
         done = path.exists() and read_json(path)["key"] == key_of(job)

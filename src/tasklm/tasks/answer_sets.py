@@ -86,11 +86,9 @@ class ClassSets:
 
 
 @dataclass(frozen=True)
-class LabelSets:
+class LabelSets(ClassSets):
     """Labels of which an example has any number: the set shall have all of them."""
 
-    one: ClassVar[str] = "label"
-    several: ClassVar[str] = "labels"
     grouped: ClassVar[bool] = False
 
     def group(self, label: Label) -> str:
@@ -98,19 +96,8 @@ class LabelSets:
         return POOLED
 
     def strangeness(self, answer: Answer, label: Label) -> float:
-        """1 − the probability of the least likely label; 0 where there is none."""
-        values = [answer["probabilities"].get(name) for name in label]
-        return max((NOWHERE if one is None else 1.0 - float(one) for one in values), default=0.0)
-
-    def within(self, answer: Answer, thresholds: Mapping[str, float]) -> dict[str, Any]:
-        """{"labels": probability of each, the likeliest first}."""
-        most = thresholds[POOLED]
-        chosen = {name: one for name, one in answer["probabilities"].items() if 1.0 - one <= most}
-        return {"labels": dict(sorted(chosen.items(), key=lambda pair: -pair[1]))}
-
-    def size(self, chosen: Mapping[str, Any]) -> float:
-        """The number of labels."""
-        return len(chosen["labels"])
+        """That of the least likely label; 0 where there is none."""
+        return max((super(LabelSets, self).strangeness(answer, one) for one in label), default=0.0)
 
 
 @dataclass(frozen=True)
