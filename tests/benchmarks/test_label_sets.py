@@ -49,7 +49,7 @@ def test_each_kind_is_measured_once_and_stands_on_the_page(
             write(tasks / "glue_rte" / f"{split}.jsonl.gz", labelled(count, seed))
     words = ["--tasks", str(tasks), "--work", str(tmp_path / "work"), "--page", str(page)]
     words += ["--only", "glue_sst2,wnut17_ner,glue_rte"]
-    monkeypatch.setattr(benchmark, "DRAWS", 5)
+    monkeypatch.setattr(module("label_set_runs.measures"), "DRAWS", 5)
     monkeypatch.setattr("sys.argv", ["label_sets.py", *words])
     benchmark.main()
     text = page.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_each_kind_is_measured_once_and_stands_on_the_page(
 
 
 def test_orders_add_up_what_is_likelier(module: Any) -> None:
-    benchmark = module("label_sets")
+    benchmark = module("label_set_runs.measures")
     odds = np.array([[0.5, 0.2, 0.3]])
     assert np.allclose(benchmark.added_up(odds, np.zeros(1)), [[0.5, 1.0, 0.8]])
     assert np.allclose(benchmark.added_up(odds, np.ones(1)), [[0.0, 0.8, 0.5]])
