@@ -41,6 +41,7 @@ from tasklm.run_folder import SUMMARY, Seed, seeds_of, stage1_name
 from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_record
+from tasklm.tasks.writing import writes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.held_out import held_out_count, held_out_passages
 from tasklm.tokens.shards import Shards, write_shards
@@ -71,7 +72,9 @@ def tokenize(
             texts = chain.from_iterable(_texts(task, selected))
             size = settings.vocabulary or vocabulary_size(sum(len(text.split()) for text in texts))
             with run.tracker.progress("learning the vocabulary"):
-                vocabulary = train_vocabulary(_texts(task, selected), settings, size)
+                vocabulary = train_vocabulary(
+                    _texts(task, selected), settings, size, exact=writes(task.task)
+                )
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:
             with run.tracker.progress("tokenize", selection_size(selected)) as bar:

@@ -1,0 +1,140 @@
+"""Kinds whose answers are texts that a decoder writes, one token after the other.
+
+Nothing here needs PyTorch: the units of such a kind, how its texts are searched for, and what a
+search returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.tasks.base import Floats, Task, Tokeniser, Unit
+
+MOST_BEAM = 64
+SPARE = 16  # tokens that a text may have beyond its share of the source's
+FEWEST = -1e9  # the score of a candidate that there is not
+SCORE, ENDED, FIRST = 0, 1, 2  # columns of what a search returns; tokens begin at the last
+
+
+class Writer(Protocol):
+    """A vocabulary that also turns tokens into text."""
+
+    sep: int
+    specials: list[int]
+
+    def __len__(self) -> int: ...
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """The text of some tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class Search:
+    """How texts are searched for: with a beam, and scores divided by length^penalty."""
+
+    beam: int = 5
+    penalty: float = 1.0
+    longest: int = 256  # tokens of a text, at most …
+    stretch: float = 2.0  # … and for each token of its source, beside a few
+    best: int = 1  # candidates to return
+
+    def limits(self, sources: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The most tokens of the texts for sources of so many tokens."""
+        most = (SPARE + self.stretch * sources).astype(np.int64)
+        return np.asarray(np.clip(most, 1, self.longest), np.int64)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A candidate: its tokens, without the one that ends a text."""
+
+    tokens: tuple[int, ...]
+    score: float  # its logarithmic probability by length^penalty
+    ended: bool  # whether the decoder ended it; otherwise it is cut
+
+
+@dataclass
+class TextUnit(Unit):
+    """A source, with the vocabulary in which its text is written.
+
+    Targets, if any, are the tokens of that text, and have places of their own.
+    """
+
+    vocabulary: Any = None
+    unread: int = 0  # tokens of the source beyond a row
+    unlearnt: int = 0  # tokens of the target beyond a row
+
+
+class Writes:
+    """A kind whose answers are written by a decoder."""
+
+    search: Search
+
+    def searching(self, search: Search) -> Task:
+        """The same task with another search."""
+        raise NotImplementedError
+
+
+def writes(task: Task) -> bool:
+    """Whether a task's answers are written by a decoder."""
+    return isinstance(task, Writes)
+
+
+def search_of(task: Task) -> Search:
+    """How the texts of a task that writes are searched for."""
+    assert isinstance(task, Writes)
+    return task.search
+
+
+def greedy(task: Task) -> Task:
+    """A task by which training steps are judged: one that writes does so without a beam, which is
+    several times as fast; any other itself.
+    """
+    if not isinstance(task, Writes):
+        return task
+    return task.searching(replace(task.search, beam=1, best=1))
+
+
+def candidates(outputs: Floats, end: int, best: int) -> list[Written]:
+    """The candidates among the outputs of a search for one example (beam, 2 + tokens), best first.
+
+    `end` is the token that ends a text.
+    """
+    found = []
+    for row in outputs[:best]:
+        if row[SCORE] <= FEWEST:
+            continue
+        tokens = [int(token) for token in row[FIRST:] if token >= 0]
+        if tokens and tokens[-1] == end:
+            tokens.pop()
+        found.append(Written(tuple(tokens), float(row[SCORE]), bool(row[ENDED])))
+    return found
+
+
+def text_rows(
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]] | None,
+    vocabulary: Tokeniser,
+    length: int,
+) -> list[TextUnit]:
+    """A row [CLS] source [SEP] for each source, and as its targets: target [SEP].
+
+    Of a target that is longer than a row only the beginning is learnt, without an end.
+    """
+    units = []
+    for number, source in enumerate(sources):
+        row = [vocabulary.cls, *source[: length - 2], vocabulary.sep]
+        unit = TextUnit(row, [0], None, example=number, vocabulary=vocabulary)
+        unit.unread = max(0, len(source) - (length - 2))
+        if targets is not None:
+            wanted = [*targets[number], vocabulary.sep]
+            unit.targets = np.array(wanted[:length], np.int64)
+            unit.unlearnt = max(0, len(wanted) - length)
+        units.append(unit)
+    return units
