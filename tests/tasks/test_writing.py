@@ -98,11 +98,11 @@ def plain_search(
         ]
         longer.sort(key=lambda one: -one[0])
         longer = longer[: 2 * search.beam]
-        ended += [(s / step**search.penalty, t) for s, t in longer if t[-1] == SEP and s > -1e30]
+        best = longer[: search.beam]
+        ended += [(s / step**search.penalty, t) for s, t in best if t[-1] == SEP and s > -1e30]
         ended = sorted(ended, key=lambda one: -one[0])[: search.beam]
         live = [one for one in longer if one[1][-1] != SEP][: search.beam]
-        best = live[0][0] / step**search.penalty
-        if len(ended) == search.beam and ended[-1][0] >= best:
+        if len(ended) == search.beam:
             return ended
     cut = [(s / limit**search.penalty, t) for s, t in live if s > -1e30]
     return (ended + cut)[: search.beam]

@@ -42,6 +42,12 @@ def predict(
             )
         ),
     ] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="Written texts: hypotheses that a search keeps; 1: greedy.")
+    ] = None,
+    n_best: Annotated[
+        int, typer.Option(help="Written texts: candidates to print, as tasklm rerank reads them.")
+    ] = 1,
 ) -> None:
     """Predict labels and probabilities, one JSON object per line.
 
@@ -50,11 +56,15 @@ def predict(
     Example: tasklm predict runs/many/model --task all new.txt
 
     Example: tasklm predict runs/first/model --coverage 0.95 new.txt
+
+    Example: tasklm predict runs/german/model --n-best 5 new.txt
     """
     from tasklm.recipe.data_sections import Data
     from tasklm.serve.predictor import Predictor
 
     predictor = Predictor(model, data=Data(text_column=text_column or ""))
+    if beam is not None or n_best != 1:
+        predictor = predictor.searching(beam, n_best)
     for answer in _answers(predictor, what, task, coverage):
         typer.echo(json_line(answer))
 

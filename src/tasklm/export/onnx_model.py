@@ -201,6 +201,10 @@ class OnnxExport:
         """The same of several tasks, which share rows."""
         return predictions_of_shared_rows(self, examples, inputs)
 
+    def with_task(self, task: Task) -> OnnxExport:
+        """The same with a task that differs in how answers are searched for."""
+        return replace(self, loaded=replace(self.loaded, task=task))
+
     def alone(self, name: str) -> OnnxExport:
         """One of several tasks by itself: the same graph, of which one output is read."""
         own = for_one_task(self.loaded, name)

@@ -1,9 +1,10 @@
 """Beam search over several examples at a time, for NumPy's arrays and for PyTorch's tensors.
 
-Hypotheses that end compete by their score, the logarithmic probability divided by length^penalty
-(Wu et al., arXiv 1609.08144, with the length itself in place of (5 + length) / 6). An example is
-finished when it has as many of them as the beam is wide and no open one, were it to end now, would
-be better, or at its own limit of tokens: so no example depends on the others of its batch.
+A hypothesis ends where the token for that is among the best continuations, as many as the beam is
+wide; those that end compete by the logarithmic probability divided by length^penalty (Wu et al.,
+arXiv 1609.08144, with the length itself in place of (5 + length) / 6). An example is finished when
+as many have ended as the beam is wide, or at its own limit of tokens: so none depends on the others
+of its batch.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class NumpyArrays:
     def top(self, values: Any, count: int) -> tuple[Any, Any]:
         """The largest values along the last axis, in order, and their places."""
         places = np.argpartition(-values, count - 1, axis=-1)[..., :count]
-        found = np.take_along_axis(values, places, -1)
-        order = np.argsort(-found, axis=-1, kind="stable")
-        return np.take_along_axis(found, order, -1), np.take_along_axis(places, order, -1)
+        values = np.take_along_axis(values, places, -1)
+        order = np.argsort(-values, axis=-1, kind="stable")
+        return np.take_along_axis(values, order, -1), np.take_along_axis(places, order, -1)
 
     def take(self, values: Any, places: Any) -> Any:
         """The entries (rows, places, …) of values (rows, entries, …)."""
@@ -136,13 +137,13 @@ def beam_search(
         ends = words == end
         by_length = best / step**search.penalty
         ended = arrays.where(ends & ~done[:, None], by_length, NEVER)
+        ended[:, beam:] = NEVER
         bank.add(longer, ended, ended, arrays)
         scores, chosen = arrays.top(arrays.where(ends, NEVER, best), beam)
         tokens, last = arrays.take(longer, chosen), arrays.take(words, chosen)
         writing.reorder(arrays.take(parents, chosen))
         now = scores / step**search.penalty
-        worst = bank.scores[:, -1]
-        done = done | ((worst > NEVER) & (worst >= now[:, 0]))
+        done = done | (bank.scores[:, -1] > NEVER)
         cut = (limits <= step) & ~done
         open_ones = arrays.where(cut[:, None], now, NEVER)
         bank.add(tokens, open_ones, _after_all(open_ones, arrays), arrays)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 TRANSFORMER, LSTM = DECODERS = ("transformer", "lstm")
 USUAL_LAYERS = {TRANSFORMER: 2, LSTM: 1}
 MOST_LAYERS = 256
-ROOM = 1.5  # times the ratio of lengths that nearly all training texts keep to
+ROOM = 1.2  # times the ratio of lengths that nearly all training texts keep to
 NEARLY_ALL = 0.999
 MOST_STRETCH = 1000.0
 ODD = 3.0  # times longer or shorter than usual: a pair that may not belong together
@@ -165,7 +165,7 @@ class Translate(LabelsAlone, Unranked, Writes):
         return soft_losses.soft_cross_entropy(outputs, taught, targets != NONE)
 
     def lesson(self, outputs: Floats) -> Floats:
-        """What is kept: teachers of this kind are refused."""
+        """The candidates of a search; teachers of this kind are refused."""
         return outputs
 
     def keep(self, outputs: Floats) -> Floats:
@@ -185,14 +185,15 @@ class Translate(LabelsAlone, Unranked, Writes):
         asked for. "unread" counts tokens of the source that did not fit into a row; "unfinished"
         says that the text reached its limit without an end.
         """
-        return [self._answer(unit, kept) for unit, kept in zip(units, predictions, strict=True)]
+        return [self._answer(unit, rows) for unit, rows in zip(units, predictions, strict=True)]
 
-    def _answer(self, unit: Unit, kept: Floats) -> Answer:
+    def _answer(self, unit: Unit, rows: Floats) -> Answer:
         assert isinstance(unit, TextUnit)  # `encode` makes no others
-        found = candidates(kept, unit.vocabulary.sep, self.search.best)
-        listed = [_candidate(unit, one) for one in found or [Written((), 0.0, False)]]
-        answer: Answer = dict(listed[0])
+        best_ones = candidates(rows, unit.vocabulary.sep, self.search.best)
+        listed = [_candidate(unit, one) for one in best_ones or [Written((), 0.0, False)]]
+        answer: Answer = {"target": listed[0].pop("text"), **listed[0]}
         if self.search.best > 1:
+            listed[0] = {"text": answer["target"], **listed[0]}
             answer["candidates"] = listed
         if unit.unread:
             answer["unread"] = unit.unread
@@ -237,7 +238,7 @@ class Translate(LabelsAlone, Unranked, Writes):
 
 def _candidate(unit: TextUnit, one: Written) -> dict[str, Any]:
     text = unit.vocabulary.decode(one.tokens).strip()
-    entry: dict[str, Any] = {"target": text, "score": one.score}
+    entry: dict[str, Any] = {"text": text, "score": one.score}
     if not one.ended:
         entry["unfinished"] = True
     return entry

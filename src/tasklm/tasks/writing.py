@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.errors import RecipeError
 from tasklm.tasks.base import Floats, Task, Tokeniser, Unit
 
 MOST_BEAM = 64
@@ -92,6 +93,21 @@ def search_of(task: Task) -> Search:
     return task.search
 
 
+def with_search(task: Task, beam: int | None, best: int) -> Task:
+    """A task that writes, with another beam, which is wide enough for so many candidates.
+
+    Raises RecipeError for any other task, or for numbers out of bounds.
+    """
+    if not isinstance(task, Writes):
+        problem = f"tasks of kind {task.kind} do not write texts"
+        raise RecipeError([f"--beam and --n-best: {problem}; leave them out"])
+    wide = max(best, task.search.beam if beam is None else beam)
+    for name, value in (("--n-best", best), ("--beam", wide if beam is None else beam)):
+        if not 1 <= value <= MOST_BEAM:
+            raise RecipeError([f"{name} {value}: give a number from 1 to {MOST_BEAM}"])
+    return task.searching(replace(task.search, beam=wide, best=best))
+
+
 def greedy(task: Task) -> Task:
     """A task by which training steps are judged: one that writes does so without a beam, which is
     several times as fast; any other itself.
@@ -106,15 +122,15 @@ def candidates(outputs: Floats, end: int, best: int) -> list[Written]:
 
     `end` is the token that ends a text.
     """
-    found = []
+    best_ones = []
     for row in outputs[:best]:
         if row[SCORE] <= FEWEST:
             continue
         tokens = [int(token) for token in row[FIRST:] if token >= 0]
         if tokens and tokens[-1] == end:
             tokens.pop()
-        found.append(Written(tuple(tokens), float(row[SCORE]), bool(row[ENDED])))
-    return found
+        best_ones.append(Written(tuple(tokens), float(row[SCORE]), bool(row[ENDED])))
+    return best_ones
 
 
 def text_rows(

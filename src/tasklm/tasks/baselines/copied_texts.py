@@ -28,12 +28,12 @@ class NearestText:
 
     def of(self, sources: Sequence[str]) -> list[str]:
         """The texts for some sources."""
-        found: list[str] = []
+        texts: list[str] = []
         for first in range(0, len(sources), AT_ONCE):
             wanted = self.vectors.transform(list(sources[first : first + AT_ONCE]))
             nearest = np.asarray((wanted @ self.sources.T).argmax(1)).reshape(-1)
-            found += [self.targets[int(number)] for number in nearest]
-        return found
+            texts += [self.targets[int(number)] for number in nearest]
+        return texts
 
 
 class Dictionary:

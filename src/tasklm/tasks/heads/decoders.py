@@ -125,8 +125,8 @@ class TorchArrays:
 
     def top(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The largest values along the last axis, in order, and their places."""
-        found, places = values.topk(count, -1)
-        return found, places
+        largest, places = values.topk(count, -1)
+        return largest, places
 
     def take(self, values: Tensor, places: Tensor) -> Tensor:
         """The entries (rows, places, …) of values (rows, entries, …)."""
@@ -183,5 +183,5 @@ def write(models: Sequence[Any], search: Search, vocabulary: Writer, batch: Toke
     limits = torch.from_numpy(search.limits(sizes)).to(device)
     writing: Writing = Together(tables, steps, never)
     first = batch.ids[:, 0]
-    found: Tensor = beam_search(writing, first, limits, search, vocabulary.sep, TorchArrays(device))
-    return found
+    texts: Tensor = beam_search(writing, first, limits, search, vocabulary.sep, TorchArrays(device))
+    return texts

@@ -60,8 +60,8 @@ class LstmDecoder(DecoderHead):
     def states(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
         """The states that predict what follows each token."""
         states, _ = self.read(table, given, self.begun(memory, seen))
-        found: Tensor = self.dropout(self.attended(self.dropout(states), memory, seen))
-        return found
+        together: Tensor = self.dropout(self.attended(self.dropout(states), memory, seen))
+        return together
 
     def begin(self, table: Table, memory: Tensor, seen: Tensor, beam: int) -> LstmSteps:
         """A decoder that has written nothing yet."""

@@ -163,26 +163,26 @@ class TransformerSteps(DecoderSteps):
     ) -> None:
         self.decoder, self.table, self.sources, self.seen = decoder, table, sources, seen
         self.beam, self.done = beam, 0
-        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.before: list[tuple[Tensor, Tensor]] = []
 
     def states(self, tokens: Tensor) -> Tensor:
         """The states (rows, beam, width) after the last tokens (rows, beam)."""
         decoder, (rows, beam) = self.decoder, tokens.shape
         position = torch.full((1,), self.done, device=tokens.device)
         states = decoder.embed(self.table, tokens, position)
-        kept = []
+        longer = []
         for number, layer in enumerate(decoder.stack):
             queries, keys, values = layer.own_parts(states.reshape(rows * beam, 1, -1))
             if self.done:
-                before = self.kept[number]
-                keys = torch.cat((before[0], keys), 2)
-                values = torch.cat((before[1], values), 2)
-            kept.append((keys, values))
+                keys_before, values_before = self.before[number]
+                keys = torch.cat((keys_before, keys), 2)
+                values = torch.cat((values_before, values), 2)
+            longer.append((keys, values))
             mixed = functional.scaled_dot_product_attention(queries, keys, values)
             by_text = mixed.reshape(rows, beam, decoder.heads, -1).transpose(1, 2)
             states = layer.after_own(states, by_text)
             states = layer.after_source(states, self.sources[number], self.seen)
-        self.kept, self.done = kept, self.done + 1
+        self.before, self.done = longer, self.done + 1
         normed: Tensor = decoder.norm(states)
         return normed
 
@@ -190,4 +190,4 @@ class TransformerSteps(DecoderSteps):
         """Continues with the hypotheses that had the numbers (rows, beam)."""
         firsts = torch.arange(len(parents), device=parents.device)[:, None] * self.beam
         places = (firsts + parents).flatten()
-        self.kept = [(keys[places], values[places]) for keys, values in self.kept]
+        self.before = [(keys[places], values[places]) for keys, values in self.before]
