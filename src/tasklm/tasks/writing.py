@@ -14,12 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.errors import RecipeError
-from tasklm.tasks.base import Floats, Task, Tokeniser, Unit
+from tasklm.tasks.base import Elsewhere, Floats, Task, Tokeniser, Unit
 
 MOST_BEAM = 64
 SPARE = 16  # tokens that a text may have beyond its share of the source's
 FEWEST = -1e9  # the score of a candidate that there is not
 SCORE, ENDED, FIRST = 0, 1, 2  # columns of what a search returns; tokens begin at the last
+
+
+# what an export of such a task is to other programs
+AS_GRAPHS = Elsewhere(
+    "text2text-generation",
+    "",
+    "`model.onnx` makes the memory that a decoder asks for of token numbers; `decoder.onnx` takes "
+    "the last tokens (texts, hypotheses), that memory and the state of the steps before, and gives "
+    "the logarithmic probabilities of the next tokens. A text begins with the first token of its "
+    "source, [CLS], and ends with [SEP]. Which tokens to choose is the search's part: "
+    "`tasklm predict` and `tasklm serve` do it with a beam.",
+)
 
 
 class Writer(Protocol):

@@ -7,6 +7,7 @@ long warm-up. Positions are sines, which have no longest text.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from tasklm.tasks.writing import Search
 EPSILON = 1e-5
 HEAD_WIDTH = 32  # of an attention head; twice that in wide decoders
 WIDE = 512
+Pair = tuple[Tensor, Tensor]  # keys and values (rows · beam, heads, tokens, head width)
 SPREAD = 0.55  # of first weights, times 1/√width: as in the encoders
 INNER = 4  # times the width, between the two maps of a layer
 
@@ -133,6 +135,36 @@ class TransformerDecoder(DecoderHead):
         sources = [layer.source_parts(memory) for layer in self.stack]
         return TransformerSteps(self, table, sources, seen[:, None, None], beam)
 
+    def step(
+        self,
+        table: Table,
+        tokens: Tensor,
+        position: Tensor,
+        memory: tuple[list[list[Tensor]], Tensor],
+        before: Sequence[Pair],
+    ) -> tuple[Tensor, list[Pair]]:
+        """The states (rows, beam, width) after the last tokens (rows, beam), and keys and values
+        with those of these tokens.
+
+        `memory`: keys and values of the sources by layer, and which of them are tokens.
+        """
+        rows, beam = tokens.shape
+        sources, seen = memory
+        states = self.embed(table, tokens, position)
+        longer = []
+        for number, layer in enumerate(self.stack):
+            queries, keys, values = layer.own_parts(states.reshape(rows * beam, 1, -1))
+            if before:
+                keys = torch.cat((before[number][0], keys), 2)
+                values = torch.cat((before[number][1], values), 2)
+            longer.append((keys, values))
+            mixed = functional.scaled_dot_product_attention(queries, keys, values)
+            by_text = mixed.reshape(rows, beam, self.heads, -1).transpose(1, 2)
+            states = layer.after_own(states, by_text)
+            states = layer.after_source(states, sources[number], seen)
+        normed: Tensor = self.norm(states)
+        return normed, longer
+
     def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
         """The FLOPs of a forward pass: of maps, of both attentions, and of the logits."""
         width, layers = self.width, len(self.layers)
@@ -163,28 +195,15 @@ class TransformerSteps(DecoderSteps):
     ) -> None:
         self.decoder, self.table, self.sources, self.seen = decoder, table, sources, seen
         self.beam, self.done = beam, 0
-        self.before: list[tuple[Tensor, Tensor]] = []
+        self.before: list[Pair] = []
 
     def states(self, tokens: Tensor) -> Tensor:
         """The states (rows, beam, width) after the last tokens (rows, beam)."""
-        decoder, (rows, beam) = self.decoder, tokens.shape
         position = torch.full((1,), self.done, device=tokens.device)
-        states = decoder.embed(self.table, tokens, position)
-        longer = []
-        for number, layer in enumerate(decoder.stack):
-            queries, keys, values = layer.own_parts(states.reshape(rows * beam, 1, -1))
-            if self.done:
-                keys_before, values_before = self.before[number]
-                keys = torch.cat((keys_before, keys), 2)
-                values = torch.cat((values_before, values), 2)
-            longer.append((keys, values))
-            mixed = functional.scaled_dot_product_attention(queries, keys, values)
-            by_text = mixed.reshape(rows, beam, decoder.heads, -1).transpose(1, 2)
-            states = layer.after_own(states, by_text)
-            states = layer.after_source(states, self.sources[number], self.seen)
-        self.before, self.done = longer, self.done + 1
-        normed: Tensor = decoder.norm(states)
-        return normed
+        memory = self.sources, self.seen
+        states, self.before = self.decoder.step(self.table, tokens, position, memory, self.before)
+        self.done += 1
+        return states
 
     def reorder(self, parents: Tensor) -> None:
         """Continues with the hypotheses that had the numbers (rows, beam)."""
