@@ -10,7 +10,9 @@ import numpy as np
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
+from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.models.answering import encoded_with
+from tasklm.models.task_model import cost_of
 from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example
@@ -60,6 +62,16 @@ class TrainingContext:
         language model alone.
         """
         return both_texts(self.train) if writes(self.task) else self.train
+
+    @property
+    def parameters(self) -> int:
+        """The weights of an encoder, and of the decoder where there is one; heads are small."""
+        count = cost_of(self.encoder, self.shape).parameters
+        if not writes(self.task):
+            return count
+        with shapes_alone():
+            decoder = self.task.head(self.shape.width, 0.0)
+        return count + sum(weights.numel() for weights in decoder.parameters())
 
     @property
     def taught(self) -> bool:
