@@ -6,6 +6,7 @@ search returns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -84,14 +85,14 @@ class TextUnit(Unit):
     unlearnt: int = 0  # tokens of the target beyond a row
 
 
-class Writes:
+class Writes(ABC):
     """A kind whose answers are written by a decoder."""
 
     search: Search
 
+    @abstractmethod
     def searching(self, search: Search) -> Task:
         """The same task with another search."""
-        raise NotImplementedError
 
 
 def writes(task: Task) -> bool:

@@ -5,9 +5,10 @@ A decoder has no embeddings of its own: it reads and predicts tokens with those 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,8 +19,13 @@ from tasklm.errors import RecipeError
 from tasklm.tasks.beam_search import Writing, beam_search
 from tasklm.tasks.writing import Search, Writer
 
-if TYPE_CHECKING:
-    from tasklm.tokens.batches import TokenBatch
+
+class Texts(Protocol):
+    """The parts of a batch of sources that a decoder needs."""
+
+    ids: Tensor  # (rows, length), which begin with [CLS]
+    pieces: Tensor  # (rows, length): 0 where there is no token
+    targets: Tensor | None  # (rows, tokens to write)
 
 
 @dataclass(frozen=True)
@@ -59,40 +65,45 @@ def draw(linear: nn.Linear, spread: float) -> None:
         nn.init.zeros_(linear.bias)
 
 
-class DecoderHead(nn.Module):
+class DecoderHead(nn.Module, ABC):
     """A decoder that reads the states of a source and writes a text, token by token."""
 
     width: int
     search: Search
 
+    @abstractmethod
     def states(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
         """The states (rows, length, width) that predict what follows each of the tokens `given`
         (rows, length), of sources with states `memory`, of which `seen` (rows, source) are tokens.
         """
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def begin(self, table: Table, memory: Tensor, seen: Tensor, beam: int) -> Any:
         """A decoder that has written nothing yet: a `DecoderSteps`."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
         """The FLOPs of a forward pass on texts of so many tokens."""
-        raise NotImplementedError
+        ...
 
 
-class DecoderSteps:
+class DecoderSteps(ABC):
     """A decoder in the middle of some texts, with what it keeps of the tokens before."""
 
+    @abstractmethod
     def states(self, tokens: Tensor) -> Tensor:
         """The states (rows, beam, width) after the last tokens (rows, beam)."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def reorder(self, parents: Tensor) -> None:
         """Continues with the hypotheses that had the numbers (rows, beam)."""
-        raise NotImplementedError
+        ...
 
 
-def source_of(encoder: Any, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+def source_of(encoder: Any, batch: Texts) -> tuple[Tensor, Tensor]:
     """The states (rows, length, width) of sources and which of them are tokens (rows, length).
 
     Rows of padding, which no target belongs to, keep one: a softmax over nothing is not a number.
@@ -102,7 +113,7 @@ def source_of(encoder: Any, batch: TokenBatch) -> tuple[Tensor, Tensor]:
     return encoder(batch), seen | first
 
 
-def taught_logits(encoder: Any, head: DecoderHead, batch: TokenBatch) -> Tensor:
+def taught_logits(encoder: Any, head: DecoderHead, batch: Texts) -> Tensor:
     """The logits (rows, length, vocabulary) of every token of the targets after the right ones
     before it.
     """
@@ -165,7 +176,7 @@ class Together:
             one.reorder(parents)
 
 
-def write(models: Sequence[Any], search: Search, vocabulary: Writer, batch: TokenBatch) -> Tensor:
+def write(models: Sequence[Any], search: Search, vocabulary: Writer, batch: Texts) -> Tensor:
     """The candidates (rows, 1, beam, 2 + tokens) that models write together for some sources."""
     tables, steps, types = [], [], 0
     for model in models:
