@@ -252,7 +252,7 @@ def _lengths(splits: Splits) -> Finding:
     message = f"texts to write are usually {usual:.2f} times as long as their sources."
     if 100 * len(odd) < len(pairs):
         return Finding("ok", "lengths", message)
-    shown = tuple(
+    odd_ones = tuple(
         f"{splits.train[number].file}, line {splits.train[number].line}: "
         f"{pairs[number][0][:60]!r} → {pairs[number][1][:60]!r}"
         for number in odd[:_SHOWN]
@@ -262,7 +262,7 @@ def _lengths(splits: Splits) -> Finding:
         "they belong together?"
     )
     brief = f"{len(odd):,} pairs of train are of odd lengths: do they belong together?"
-    return Finding("warning", "lengths", message, shown, brief)
+    return Finding("warning", "lengths", message, odd_ones, brief)
 
 
 def _seen_sources(splits: Splits) -> Finding:

@@ -69,6 +69,6 @@ def _improved(
     improved = {}
     for one, own in counts.items():
         total = float(sum(own.values()))
-        kept = {word: count / total for word, count in own.items() if count > 1e-3 * total}
-        improved[one] = kept or dict(own)
+        likely = {word: count / total for word, count in own.items() if count > 1e-3 * total}
+        improved[one] = likely or dict(own)
     return improved

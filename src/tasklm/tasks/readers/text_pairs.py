@@ -16,7 +16,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.columns import PEEK
 from tasklm.tasks.readers.folders import table_rows
 from tasklm.tasks.readers.sheets import own_columns
-from tasklm.tasks.readers.texts import left_out
+from tasklm.tasks.readers.texts import TEXT_NAMES, left_out
 
 SOURCE_NAMES = ("source", "src", "input", "source_text", "input_text")
 TARGET_NAMES = (
@@ -89,8 +89,11 @@ def find_pair(path: Path, data: Data, labelled: bool) -> PairColumns:
     source, target, lower = data.text_column, data.label_column, {n.lower(): n for n in names}
     source = source or next((lower[n] for n in SOURCE_NAMES if n in lower), "")
     target = target or next((lower[n] for n in TARGET_NAMES if n in lower), "")
+    if not labelled:
+        source = source or next((lower[n] for n in TEXT_NAMES if n in lower), "")
     others = [name for name in names if name not in (source, target)]
-    if not source and len(others) == 1 + (not target):
+    sides = 1 + (not target and labelled)
+    if not source and len(others) == sides and all(_has_texts(rows, name) for name in others):
         source = others.pop(0)
     if not target and len(others) == 1:
         target = others.pop(0)
@@ -99,6 +102,10 @@ def find_pair(path: Path, data: Data, labelled: bool) -> PairColumns:
         problem = f"no column is known as that of {what}; the columns are {listed(names)}"
         raise DataError(problem, file=path, line=1, remedy=NAME_THEM)
     return PairColumns(source, target * labelled, labelled and REFERENCES in names)
+
+
+def _has_texts(rows: Sequence[Row], name: str) -> bool:
+    return any(isinstance(row.values.get(name), str) for row in rows)
 
 
 def read_pairs(path: Path, data: Data, labelled: bool = True) -> tuple[list[Example], list[str]]:
