@@ -73,7 +73,7 @@ def pair_of(rows: Sequence[Row], names: Mapping[str, str]) -> PairColumns | None
         if few or texts(target):
             return PairColumns(source, target, REFERENCES in names)
         return None
-    both = list(dict.fromkeys(names.values()))
+    both = [name for name in rows[0].values if name in names.values()] if rows else []
     if len(both) == 2 and all(texts(name) for name in both):
         return PairColumns(both[0], both[1])
     return None
