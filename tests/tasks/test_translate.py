@@ -91,7 +91,7 @@ def test_a_task_is_learnt_and_written_as_ordinary_text() -> None:
     for answer, listed in zip(answers, many, strict=True):
         texts = [one["text"] for one in listed["candidates"]]
         scores = [one["score"] for one in listed["candidates"] if "unfinished" not in one]
-        assert len(texts) == len(set(texts)) == 3 and listed["target"] == texts[0]
+        assert 1 <= len(texts) == len(set(texts)) <= 3 and listed["target"] == texts[0]
         assert scores == sorted(scores, reverse=True) and answer["score"] <= scores[0] + 1e-4
 
 
@@ -237,7 +237,7 @@ def test_a_saved_task_is_read_again_and_checked() -> None:
 
 
 def test_baselines_write_something_for_every_source() -> None:
-    train, test = pairs(200, 0), pairs(20, 1)
+    train, test = pairs(80, 0), pairs(20, 1)
     task = Translate.from_examples(train, Kind())
     texts = task.baselines(train, {"dev": test}, "bleu")
     assert list(texts) == ["source as it is", "text of the nearest source", "word for word"]

@@ -3,8 +3,8 @@
 A hypothesis ends where the token for that is among the best continuations, as many as the beam is
 wide; those that end compete by the logarithmic probability divided by length^penalty (Wu et al.,
 arXiv 1609.08144, with the length itself in place of (5 + length) / 6). An example is finished when
-as many have ended as the beam is wide, or at its own limit of tokens: so none depends on the others
-of its batch.
+as many have ended as the beam is wide, and no open one would be better than the best of them were
+it to end now; or at its own limit of tokens. So none depends on the others of its batch.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def beam_search(
         tokens, last = arrays.take(longer, chosen), arrays.take(words, chosen)
         writing.reorder(arrays.take(parents, chosen))
         now = scores / step**search.penalty
-        done = done | (bank.scores[:, -1] > NEVER)
+        full = bank.scores[:, -1] > NEVER
+        done = done | (full & (bank.scores[:, 0] >= now[:, 0]))
         cut = (limits <= step) & ~done
         open_ones = arrays.where(cut[:, None], now, NEVER)
         bank.add(tokens, open_ones, _after_all(open_ones, arrays), arrays)

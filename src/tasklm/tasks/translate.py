@@ -189,8 +189,12 @@ class Translate(LabelsAlone, Unranked, Writes):
 
     def _answer(self, unit: Unit, rows: Floats) -> Answer:
         assert isinstance(unit, TextUnit)  # `encode` makes no others
-        best_ones = candidates(rows, unit.vocabulary.sep, self.search.best)
-        listed = [_candidate(unit, one) for one in best_ones or [Written((), 0.0, False)]]
+        best_ones = candidates(rows, unit.vocabulary.sep)
+        by_text: dict[str, dict[str, Any]] = {}  # several hypotheses may spell the same text
+        for one in best_ones or [Written((), 0.0, False)]:
+            entry = _candidate(unit, one)
+            by_text.setdefault(entry["text"], entry)
+        listed = list(by_text.values())[: self.search.best]
         answer: Answer = {"target": listed[0].pop("text"), **listed[0]}
         if self.search.best > 1:
             listed[0] = {"text": answer["target"], **listed[0]}

@@ -130,13 +130,13 @@ def greedy(task: Task) -> Task:
     return task.searching(replace(task.search, beam=1, best=1))
 
 
-def candidates(outputs: Floats, end: int, best: int) -> list[Written]:
+def candidates(outputs: Floats, end: int) -> list[Written]:
     """The candidates among the outputs of a search for one example (beam, 2 + tokens), best first.
 
     `end` is the token that ends a text.
     """
     best_ones = []
-    for row in outputs[:best]:
+    for row in outputs:
         if row[SCORE] <= FEWEST:
             continue
         tokens = [int(token) for token in row[FIRST:] if token >= 0]
