@@ -22,7 +22,6 @@ from tasklm.export.source import Source, refuse_recurrent
 from tasklm.export.tokenizer_files import write_tokenizer
 from tasklm.storage.files import write_bytes, write_json
 from tasklm.tasks.base import Elsewhere
-from tasklm.tasks.writing import writes
 
 State = dict[str, Tensor]
 
@@ -45,7 +44,9 @@ def check_transformers(source: Source) -> Elsewhere:
     if there is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
         problem = f"transformers has no head equivalent to that of {ours}"
-        raise RecipeError([f"--to hf: {problem}. {ONNX if writes(source.task) else PREDICT}"])
+        raise RecipeError(
+            [f"--to hf: {problem}. {ONNX if hasattr(source.model.head, 'step') else PREDICT}"]
+        )
     if not there.ending:
         marks = " ".join(there.marks)
         problem = f"no class of transformers reads markers in the text ({marks})"

@@ -177,6 +177,10 @@ def _check_writing(recipe: Recipe, task: Task) -> None:
         raise RecipeError([f"{problem} {why}; choose {recipe.select.stages[0]}"])
     if recipe.train.internal_pass != "two":
         raise RecipeError([f"train.internal_pass = 'one': {why}; set it to two"])
+    if recipe.distill.teachers:
+        problem = "probabilities of written texts are not taught; write the texts of further "
+        way_out = "sources with tasklm predict, and add these rows to the training file"
+        raise RecipeError([f"distill.teachers: {problem}{way_out}"])
 
 
 def _check_internal_pass(settings: Train, task: Task) -> None:

@@ -21,7 +21,6 @@ from tasklm.tasks.base import Label, Task, Unit
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.examples import Example
 from tasklm.tasks.text_lessons import text_lessons_of
-from tasklm.tasks.writing import writes
 from tasklm.tokens.examples import EncodedExamples
 
 Lessons = list[NDArray[np.float64]]  # of each example: (answers, outputs)
@@ -75,11 +74,6 @@ def columns_in(student: Task, teacher: Task, named: Teacher) -> list[int]:
     problem = ""
     if student.kind != teacher.kind:
         problem = f"its task is of the kind {teacher.kind}, this one {student.kind}"
-    elif writes(student):
-        problem = (
-            "probabilities of written texts are not taught; write the texts of further sources "
-            "with tasklm predict, and add these rows to the training file"
-        )
     elif student.together != teacher.together:
         problem = f"it knows {teacher.together} options, this task has {student.together}"
     elif strange := sorted(set(student.labels) ^ set(teacher.labels)):
