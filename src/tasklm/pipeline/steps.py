@@ -338,6 +338,13 @@ def train_scoring_model(
     return folder, key
 
 
+def _require_stage1(stage1: Path) -> None:
+    """Refuses to do without fine-tuning where stage 1 took no step either."""
+    if not _as_trained(stage1).steps:
+        problem = "finetune.epochs = 0 keeps the model of stage 1, but that has no step"
+        raise RecipeError([f"{problem}: raise the budget or train.steps, or give 1 or more epochs"])
+
+
 def finetune(
     run: Run,
     task: TaskData,
@@ -361,6 +368,8 @@ def finetune(
             epochs = int(planned["epochs"])
         tunings = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS))
         ending = float(planned.get("ending", 0.0))
+    if not epochs and parts.wide is None:
+        _require_stage1(trainings[0].folder)
     # a different number of seeds repeats none of them
     settings = dataclasses.replace(recipe.finetune, seeds=1)
     seeds = seeds_of(run.folder, len(trainings), tunings)

@@ -284,7 +284,8 @@ class Finetune(Moments, RawText):
         (
             "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
             "by the number of examples (of several tasks, the mean), fewer if minutes are short; "
-            "0: none, the linear model alone"
+            "0: none, the linear model alone, or without one (finetune.wide) the model that "
+            "stage 1 leaves"
         ),
         low=0,
     )

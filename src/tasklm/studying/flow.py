@@ -7,6 +7,9 @@ it was stopped. On several machines with a common folder each takes a part of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from tasklm.device.machine import set_up
 from tasklm.errors import RunError
 from tasklm.recipe.schema import Hardware
@@ -31,10 +34,14 @@ from tasklm.tracking import Tracker
 PAGE, MARKDOWN, JSON = "study.html", "study.md", "study.json"
 
 
-def run_study(study: Study, order: Order, tracker: Tracker) -> Outcome:
-    """Trains what is missing, and writes the page from all runs that are finished."""
-    jobs = jobs_of(study, order)
-    own = own_part(jobs, order.part)
+def run(studies: Sequence[Study], order: Order, tracker: Tracker) -> dict[Path, Outcome]:
+    """Trains what is missing, and writes a page of each study, from all runs that are finished.
+
+    The folder of each study → its results. Several studies have folders of their own in that of the
+    order, and what they have in common is done once.
+    """
+    jobs = {study.name: jobs_of(study, order.of(study, studies)) for study in studies}
+    own = own_part([job for some in jobs.values() for job in some], order.part)
     require_own(order.out)
     number, parts = order.part
     lock = order.out
@@ -43,20 +50,32 @@ def run_study(study: Study, order: Order, tracker: Tracker) -> Outcome:
     with locked(lock), full_disk_is_clear(order.out):
         sweep(order.out)
         left = sum(not is_done(job) for job in own)
-        tracker.say(f"{study.source}; {len(own)} runs, {left} to do", study.name)
+        tracker.say(f"{len(own)} runs, {left} to do", ", ".join(jobs))
         problems = run_all(own, order.at_once, tracker)
-        outcome = outcome_of(study, order.scale, jobs, problems)
-        if not any(is_done(job) for job in jobs):
-            title, problem = next(iter(problems.items()))
-            raise RunError(f"no run has a score. {title}: {problem}")
-        write_json(order.out / JSON, outcome.to_dict())
-        write_text(order.out / PAGE, render_page(outcome))
-        write_text(order.out / MARKDOWN, render_markdown(outcome))
-    return outcome
+        outcomes = {}
+        for study in studies:
+            folder = order.of(study, studies).out
+            outcomes[folder] = outcome_of(study, order.scale, jobs[study.name], problems)
+            _write(outcomes[folder], folder)
+    scored = any(cell.ours for outcome in outcomes.values() for cell in outcome.cells)
+    if problems and not scored:
+        title, problem = next(iter(problems.items()))
+        raise RunError(f"no run has a score. {title}: {problem}")
+    return outcomes
 
 
-def dry_run(study: Study, order: Order) -> list[Estimate]:
-    """What each run of a study would cost."""
+def _write(outcome: Outcome, folder: Path) -> None:
+    """The pages of a study, once one of its runs has a score."""
+    if not any(cell.ours for cell in outcome.cells):
+        return
+    write_json(folder / JSON, outcome.to_dict())
+    write_text(folder / PAGE, render_page(outcome))
+    write_text(folder / MARKDOWN, render_markdown(outcome))
+
+
+def dry_run(studies: Sequence[Study], order: Order) -> list[Estimate]:
+    """What each run of some studies would cost."""
     device = str(order.overrides.get("hardware.device", "auto"))
     machine = set_up(Hardware(device=device))
-    return estimates_of(own_part(jobs_of(study, order), order.part), machine)
+    jobs = [job for study in studies for job in jobs_of(study, order.of(study, studies))]
+    return estimates_of(own_part(jobs, order.part), machine)

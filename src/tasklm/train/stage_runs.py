@@ -192,6 +192,9 @@ def run_stage2(
     _drop_damaged(checkpoints, context, tracker)
     if context.wide is not None and not turns_of(context.task) and not checkpoints.there:
         stage.judge(0)  # the wide part alone
+    elif not plan.epochs:
+        stage.model.head.load_state_dict(under("head.", weights))
+        stage.judge(0)  # as stage 1 left it
 
     def loop() -> Loop:
         return Loop(
