@@ -7,7 +7,7 @@ it was stopped. On several machines with a common folder each takes a part of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tasklm.device.machine import set_up
@@ -23,7 +23,7 @@ from tasklm.storage.files import (
     write_text,
 )
 from tasklm.studying.estimates import Estimate, estimates_of
-from tasklm.studying.jobs import Order, jobs_of, own_part
+from tasklm.studying.jobs import Job, Order, jobs_of, own_part
 from tasklm.studying.markdown import render_markdown
 from tasklm.studying.page import render_page
 from tasklm.studying.results import Outcome, outcome_of
@@ -51,12 +51,17 @@ def run(studies: Sequence[Study], order: Order, tracker: Tracker) -> dict[Path, 
         sweep(order.out)
         left = sum(not is_done(job) for job in own)
         tracker.say(f"{len(own)} runs, {left} to do", ", ".join(jobs))
-        problems = run_all(own, order.at_once, tracker)
+
+        def write(job: Job, problems: Mapping[str, str]) -> None:
+            study = next(study for study in studies if study.name == job.study)
+            _results(study, order.of(study, studies), jobs[study.name], problems)
+
+        problems = run_all(own, order.at_once, tracker, write)
         outcomes = {}
         for study in studies:
-            folder = order.of(study, studies).out
-            outcomes[folder] = outcome_of(study, order.scale, jobs[study.name], problems)
-            _write(outcomes[folder], folder)
+            own_order = order.of(study, studies)
+            outcome = _results(study, own_order, jobs[study.name], problems)
+            outcomes[own_order.out] = outcome
     scored = any(cell.ours for outcome in outcomes.values() for cell in outcome.cells)
     if problems and not scored:
         title, problem = next(iter(problems.items()))
@@ -64,13 +69,16 @@ def run(studies: Sequence[Study], order: Order, tracker: Tracker) -> dict[Path, 
     return outcomes
 
 
-def _write(outcome: Outcome, folder: Path) -> None:
-    """The pages of a study, once one of its runs has a score."""
-    if not any(cell.ours for cell in outcome.cells):
-        return
-    write_json(folder / JSON, outcome.to_dict())
-    write_text(folder / PAGE, render_page(outcome))
-    write_text(folder / MARKDOWN, render_markdown(outcome))
+def _results(
+    study: Study, order: Order, jobs: Sequence[Job], problems: Mapping[str, str]
+) -> Outcome:
+    """The results of the runs of a study that are finished; its pages, once there is a score."""
+    outcome = outcome_of(study, order.scale, jobs, problems)
+    if any(cell.ours for cell in outcome.cells):
+        write_json(order.out / JSON, outcome.to_dict())
+        write_text(order.out / PAGE, render_page(outcome))
+        write_text(order.out / MARKDOWN, render_markdown(outcome))
+    return outcome
 
 
 def dry_run(studies: Sequence[Study], order: Order) -> list[Estimate]:

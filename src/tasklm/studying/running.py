@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -65,9 +65,14 @@ class _Running:
     output: IO[bytes]
 
 
-def run_all(jobs: Sequence[Job], at_once: int, tracker: Tracker) -> dict[str, str]:
+def run_all(
+    jobs: Sequence[Job],
+    at_once: int,
+    tracker: Tracker,
+    after: Callable[[Job, Mapping[str, str]], None] = lambda job, problems: None,
+) -> dict[str, str]:
     """Does the runs that are not done; titles of those that failed → why. Runs that are equal, in
-    several studies, are done once.
+    several studies, are done once. `after` is told of each that ended, and what failed so far.
     """
     keys = {job.title: key_of(job) for job in jobs}
     done = {keys[job.title]: job for job in jobs if is_done(job)}
@@ -84,12 +89,15 @@ def run_all(jobs: Sequence[Job], at_once: int, tracker: Tracker) -> dict[str, st
                     if twin := done.get(keys[job.title]):
                         _copy(twin, job)
                         bar.advance(1)
+                        after(job, problems)
                     else:
                         running.append(_start(job, at_once, tracker))
                     continue
                 before, running = running, _still(running, problems, bar, tracker)
                 ended = [one.job for one in before if one not in running]
                 done |= {keys[job.title]: job for job in ended if is_done(job)}
+                for job in ended:
+                    after(job, problems)
                 time.sleep(PAUSE)
         finally:
             _end(running)
