@@ -73,7 +73,7 @@ def _results(
     study: Study, order: Order, jobs: Sequence[Job], problems: Mapping[str, str]
 ) -> Outcome:
     """The results of the runs of a study that are finished; its pages, once there is a score."""
-    outcome = outcome_of(study, order.scale, jobs, problems)
+    outcome = outcome_of(study, order, jobs, problems)
     if any(cell.ours for cell in outcome.cells):
         write_json(order.out / JSON, outcome.to_dict())
         write_text(order.out / PAGE, render_page(outcome))
