@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 import tasklm
 from tasklm.cli.app import app
+from tasklm.corpus.processes import usable_cores
 from tasklm.errors import RecipeError, RunError
+from tasklm.recipe.toml import load
 from tasklm.studying import flow, running
 from tasklm.studying.jobs import Order, jobs_of
 from tasklm.studying.results import Outcome
@@ -100,6 +102,11 @@ def test_runs_that_differ_in_stage_2_share_stage_1(done: Outcome, place: Path) -
     assert weights[0].samefile(weights[1])
     tuned = [path.parents[1] / "stage2" / "seed-1" / "best.safetensors" for path in weights]
     assert not tuned[0].samefile(tuned[1])
+
+
+def test_runs_at_the_same_time_share_the_cores(done: Outcome, place: Path) -> None:
+    recipe = load(place / "out" / "runs" / "one" / "a.recipe.toml")
+    assert recipe.hardware.threads == max(1, usable_cores() // 2)
 
 
 def test_the_same_study_trains_nothing_again_but_what_failed(

@@ -116,8 +116,8 @@ def _start(job: Job, at_once: int, tracker: Tracker) -> _Running:
     tracker.say(job.title, "run")
     make_folder(job.folder.parent)
     recipe = _beside(job, "recipe.toml")
-    write_text(recipe, dump(job.recipe))
     threads = job.recipe.hardware.threads or max(1, usable_cores() // at_once)
+    write_text(recipe, dump(job.recipe.changed(hardware={"threads": threads})))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment |= {**SILENT, **dict.fromkeys(THREADS, str(threads))}
     command = [sys.executable, "-m", "tasklm.studying.worker", str(recipe), str(job.folder)]
