@@ -8,6 +8,7 @@ it was stopped. On several machines with a common folder each takes a part of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from tasklm.device.machine import set_up
@@ -41,7 +42,7 @@ def run(studies: Sequence[Study], order: Order, tracker: Tracker) -> dict[Path, 
     order, and what they have in common is done once.
     """
     jobs = {study.name: jobs_of(study, order.of(study, studies)) for study in studies}
-    own = own_part([job for some in jobs.values() for job in some], order.part)
+    own = own_part(list(chain.from_iterable(jobs.values())), order.part)
     require_own(order.out)
     number, parts = order.part
     lock = order.out
@@ -85,5 +86,5 @@ def dry_run(studies: Sequence[Study], order: Order) -> list[Estimate]:
     """What each run of some studies would cost."""
     device = str(order.overrides.get("hardware.device", "auto"))
     machine = set_up(Hardware(device=device))
-    jobs = [job for study in studies for job in jobs_of(study, order.of(study, studies))]
-    return estimates_of(own_part(jobs, order.part), machine)
+    jobs = chain.from_iterable(jobs_of(study, order.of(study, studies)) for study in studies)
+    return estimates_of(own_part(list(jobs), order.part), machine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from tasklm.corpus.corpus_text import local_text
@@ -40,13 +41,12 @@ class Order:
         """That of one of these studies: if there are several, each has a folder of its own."""
         if len(studies) == 1:
             return self
-        others = {task for other in studies if other is not study for task in other.tasks}
-        asked = {entry: named_value(entry) for entry in self.tasks}
-        tasks = [
-            entry
-            for entry, (name, path) in asked.items()
-            if (name or path) in study.tasks or (name or path) not in others
-        ]
+        known = set(chain.from_iterable(other.tasks for other in studies))
+        tasks = []
+        for entry in self.tasks:
+            name, path = named_value(entry)
+            if (name or path) in study.tasks or (name or path) not in known:
+                tasks.append(entry)
         if self.tasks and not tasks:
             problem = f"none of them is a task of {study.name}"
             raise RecipeError([f"--tasks: {problem}; it has {', '.join(study.tasks)}"])
