@@ -63,6 +63,22 @@ def test_every_run_of_every_study_has_a_recipe_that_goes_together(
         check_ablations(job.recipe)
 
 
+def test_scales_have_the_numbers_of_tlm(data: Path, tmp_path: Path) -> None:
+    """Table B.1 (arXiv 2111.04130), rows that differ between tasks."""
+
+    def numbers(scale: str, task: str) -> tuple[object, ...]:
+        keys = load_scale(scale).of(task)
+        names = ("train.batch", "tokens.length", "tokens.external_length", "train.steps")
+        return tuple(keys.get(name) for name in names)
+
+    assert numbers("small", "imdb") == (256, 512, 128, 150000)
+    assert numbers("medium", "imdb") == (256, 512, None, 300000)
+    assert numbers("large", "imdb") == (512, 512, None, 500000)
+    assert numbers("large", "scierc") == (512, 128, None, 300000)
+    assert numbers("large", "chemprot") == (256, 128, None, 500000)
+    assert numbers("small", "hyperpartisan") == (256, 128, None, 50000)
+
+
 def test_all_studies_are_listed_for_python() -> None:
     listed = tasklm.studies()
     assert [one.name for one in listed] == studies() and len(listed) >= 19

@@ -141,6 +141,7 @@ def training_context(
         encoded_raw_text(run, task, tokens, raw),
         raw.key,
         _held_out(recipe, tokens),
+        recipe.tokens.external_length,
     )
 
 
@@ -360,9 +361,7 @@ def finetune(
     recipe = run.recipe
     decided = trainings[0].folder / "plan.json"
     with damage_is_clear(decided):
-        planned = read_json(
-            decided
-        )  # may come from a run with other numbers, or from an earlier version
+        planned = read_json(decided)  # may come from a run with other numbers, or an older one
         epochs = recipe.finetune.epochs
         if epochs is None:
             epochs = int(planned["epochs"])
