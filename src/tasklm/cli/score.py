@@ -192,13 +192,13 @@ def _quality(
     if not errors.total:
         return _accuracies(lists, likelihoods, weight)
     rates = errors.rates(likelihoods, weight)
-    said = (
+    line = (
         f"{unit.removesuffix('s')} error rate {rates.chosen:.2f} % ({rates.by_score:.2f} % with "
         f"the scores alone, {rates.least:.2f} % at best) on {rates.lists:,} lists with a reference"
     )
     if any(each.right is not None for each in lists):
-        return f"{said}; {_accuracies(lists, likelihoods, weight)}"
-    return said
+        return f"{line}; {_accuracies(lists, likelihoods, weight)}"
+    return line
 
 
 def _accuracies(
