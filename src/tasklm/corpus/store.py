@@ -66,7 +66,7 @@ def kept_store(
     """
     key = corpus_key(text)
     if cache.key(f"corpus-{key}") is None:
-        same = store_of_same_text(cache.folder, text.files, _settings_key(text))
+        same = store_of_same_text(cache, text.files, _settings_key(text))
         if same is not None:
             tracker.detail("the text is that of an earlier run, though its files have other times")
             key = same
