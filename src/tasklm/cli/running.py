@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import flow_of
 from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.options import overrides_of
 from tasklm.cli.results import show_scores, show_step_done
@@ -62,9 +63,9 @@ def run_flow(
     clock = Clock()
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.device.ranks import first_of_all
-        from tasklm.pipeline.flow import fit as run_pipeline
         from tasklm.storage.files import require_own
 
+        run_pipeline = flow_of(recipe).fit
     if until is None:
         require_own(out)
     with stoppable(out), watched(out, watching and first_of_all()):

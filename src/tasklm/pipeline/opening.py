@@ -80,6 +80,13 @@ def open_run(
         place.sweep()
     for leftover in (folder / "stage2", folder / "inputs"):
         sweep(leftover)
+    record_run(run)
+    return run
+
+
+def record_run(run: Run) -> None:
+    """Saves the recipe of a run and the versions it runs on, and follows its events."""
+    folder, recipe, machine, tracker = run.folder, run.recipe, run.machine, run.tracker
     write_text(folder / RECIPE, dump(absolute(recipe)))
     tracker.sinks = [EventFile(folder / EVENTS), LogFile(folder / LOG)]
     if recipe.hardware.tensorboard:
@@ -88,7 +95,6 @@ def open_run(
     tracker.event(
         "started", folder=str(folder), device=str(machine.device), threads=machine.threads
     )
-    return run
 
 
 def _pool(recipe: Recipe, machine: Machine) -> Path | None:

@@ -1,0 +1,262 @@
+"""A trained model of images as a folder, and what answers for it: PyTorch or an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasklm.errors import DataError, RunError
+from tasklm.images.decoding import SUFFIXES, Encoded, Pixels, decoded
+from tasklm.models.damage import damage_is_clear
+from tasklm.recipe.image import IMAGE, LARGEST, SMALLEST
+from tasklm.storage.checksums import files_in, require_whole, seal
+from tasklm.storage.files import read_json
+from tasklm.storage.safe_reading import MOST_JSON, is_there
+from tasklm.tasks.readers.image_files import is_left_behind
+
+if TYPE_CHECKING:  # PyTorch is imported for networks alone
+    from tasklm.images.network import ImageNet
+
+FORMAT = 1
+CONFIG, WEIGHTS, GRAPH, RECORD = "config.json", "model.safetensors", "model.onnx", "export.json"
+LOGITS, CELLS, PIXELS = "logits", "cells", "pixels"  # names in an ONNX file
+AT_ONCE = 128  # images
+Floats = NDArray[np.float64]
+Answer = dict[str, Any]
+Given = str | Path | bytes | NDArray[Any]  # a file, its bytes, or pixels (height, width, colours)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says of images."""
+
+    logits: Floats  # (images, classes)
+    cells: Floats  # (images, side, side, classes): the logits are their mean
+
+
+class Engine(Protocol):
+    """What computes outputs."""
+
+    name: str
+
+    def outputs(self, pixels: Pixels) -> Outputs:
+        """The outputs for decoded images."""
+        ...
+
+
+class TorchEngine:
+    """The network itself, on the CPU or the GPU."""
+
+    name = "torch"
+
+    def __init__(self, model: ImageNet) -> None:
+        self.model = model
+
+    def outputs(self, pixels: Pixels) -> Outputs:
+        """The outputs for decoded images, in fp32."""
+        import torch
+
+        device = next(self.model.parameters()).device
+        with torch.inference_mode():
+            given = torch.from_numpy(np.ascontiguousarray(pixels)).to(device)
+            features = self.model.features(self.model.scaled(given))
+            logits, cells = self.model.logits(features), self.model.cell_logits(features)
+        return Outputs(logits.double().cpu().numpy(), cells.double().cpu().numpy())
+
+
+class OnnxEngine:
+    """An exported graph, by onnxruntime on the CPU."""
+
+    name = "onnx"
+
+    def __init__(self, path: Path, threads: int) -> None:
+        from tasklm.export.onnx_model import session_of
+
+        self.path, self.session = path, session_of(path, threads)
+
+    def outputs(self, pixels: Pixels) -> Outputs:
+        """The outputs for decoded images."""
+        given = {PIXELS: np.ascontiguousarray(pixels)}
+        try:
+            logits, cells = self.session.run([LOGITS, CELLS], given)
+        except Exception as error:  # the library has no common error class
+            reason = str(error).partition("\n")[0]
+            raise RunError(
+                f"{self.path} cannot be run ({reason}). Export the model again."
+            ) from None
+        return Outputs(np.asarray(logits, np.float64), np.asarray(cells, np.float64))
+
+
+class ImagePredictor:
+    """The model of a folder, ready to answer: images in, labels and probabilities out."""
+
+    def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
+        self.folder, self.config = folder, read_config(folder)
+        self.labels = [str(label) for label in self.config["task"]["labels"]]
+        self.size = int(self.config["shape"]["size"])
+        self.engine = _engine_of(folder, self.config, threads, device)
+
+    def answers(self, given: Sequence[Given]) -> list[Answer]:
+        """One answer per image: a file, the bytes of one, or an array of pixels."""
+        answers: list[Answer] = []
+        for start in range(0, len(given), AT_ONCE):
+            pixels = self.decoded(given[start : start + AT_ONCE])
+            answers += self.answers_of(self.engine.outputs(pixels).logits)
+        return answers
+
+    def decoded(self, given: Sequence[Given]) -> Pixels:
+        """Images as the network reads them."""
+        pixels = np.empty((len(given), self.size, self.size, 3), np.uint8)
+        for place, one in enumerate(given):
+            pixels[place] = pixels_of(one, self.size, f"image {place}")
+        return pixels
+
+    def answers_of(self, logits: Floats) -> list[Answer]:
+        """Answers from logits; raises RunError where they are not finite."""
+        if not np.isfinite(logits).all():
+            raise RunError("the model's outputs are not finite, so it has no answer. Train again.")
+        return answers_from(logits, self.labels)
+
+    def stream(self, files: Iterable[Path]) -> Iterator[tuple[Path, Answer]]:
+        """Yields (file, answer) for any number of files, a block at a time."""
+        source = iter(files)
+        while block := list(islice(source, AT_ONCE)):
+            yield from zip(block, self.answers(block), strict=True)
+
+
+def answers_from(logits: Floats, labels: Sequence[str]) -> list[Answer]:
+    """Labels with the probabilities of all classes."""
+    odds = np.exp(logits - logits.max(-1, keepdims=True, initial=-np.inf))
+    shares = odds / odds.sum(-1, keepdims=True)
+    return [
+        {
+            "label": labels[int(row.argmax())],
+            "probabilities": dict(zip(labels, map(float, row), strict=True)),
+        }
+        for row in shares
+    ]
+
+
+def pixels_of(given: Given, size: int, name: str) -> Pixels:
+    """One image as pixels; raises DataError, which names it, for what is none."""
+    if isinstance(given, bytes):
+        return decoded(given, name, size)
+    if isinstance(given, str | Path):
+        encoded = Encoded.of_file(Path(given))
+        return decoded(encoded.read(), encoded.name, size)
+    from tasklm.images.archives import as_png, plain_pixels
+
+    array = np.asarray(given)
+    return decoded(as_png(plain_pixels(array[None], name)[0]), name, size)
+
+
+def image_files(path: Path) -> list[Path]:
+    """An image file, or those in and below a folder; raises DataError where there are none."""
+    if not path.is_dir():
+        if not is_there(path):
+            remedy = "Give a PNG or JPEG file, or a folder of them."
+            raise DataError("there is no such file or folder", file=path, remedy=remedy)
+        return [path]
+    files = [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.suffix.lower() in SUFFIXES and not is_left_behind(file.name)
+    ]
+    if not files:
+        remedy = "Give a PNG or JPEG file, or a folder of them."
+        raise DataError("the folder has no PNG or JPEG files", file=path, remedy=remedy)
+    return files
+
+
+def save_model(
+    folder: Path, model: ImageNet, labels: Sequence[str], about: Mapping[str, Any]
+) -> None:
+    """Writes a model into a folder, with checksums."""
+    from tasklm.models.weights import save_weights
+
+    save_weights(folder / WEIGHTS, model.state_dict())
+    seal(folder / CONFIG, described(model.shape.to_dict(), labels, about), [folder / WEIGHTS])
+
+
+def described(
+    shape: Mapping[str, Any], labels: Sequence[str], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What config.json says of a model."""
+    task = {"kind": IMAGE, "labels": list(labels)}
+    return {"format": FORMAT, "task": task, "shape": dict(shape), "about": dict(about)}
+
+
+def is_image_model(folder: Path) -> bool:
+    """Whether a folder has a model of images, or an export of one."""
+    path = folder / CONFIG
+    if not is_there(path):
+        return False
+    try:
+        values = read_json(path, MOST_JSON)
+    except RunError:
+        return False
+    task = values.get("task") if isinstance(values, dict) else None
+    return isinstance(task, dict) and task.get("kind") == IMAGE
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The description of the model in a folder; raises RunError if there is none, and
+    DamagedError for one that does not fit together.
+    """
+    path = folder / CONFIG
+    if not is_there(path):
+        problem = f"{folder} contains no model (no {CONFIG})"
+        raise RunError(f"{problem}. Give the folder 'model' of a finished run.")
+    with damage_is_clear(folder):
+        config: dict[str, Any] = read_json(path, MOST_JSON)
+        if config.get("format") != FORMAT:
+            version = repr(config.get("format"))[:20]
+            raise RunError(
+                f"{path} has format {version}, but this version reads {FORMAT} for images. "
+                "Train the model again."
+            )
+        require_whole(folder, CONFIG)
+        labels, size = config["task"]["labels"], config["shape"]["size"]
+        if not isinstance(labels, list) or len(labels) != config["shape"]["classes"]:
+            raise ValueError("its labels do not fit its shape")
+        if type(size) is not int or not SMALLEST <= size <= LARGEST:
+            raise ValueError(f"its images have {size!r} pixels")
+        return config
+
+
+def load_network(folder: Path, device: str = "cpu") -> ImageNet:
+    """The network of a folder; raises RunError for an ONNX file."""
+    from tasklm.images.network import ImageNet, NetShape
+    from tasklm.models.weights import load_weights
+
+    if is_there(folder / GRAPH):
+        problem = f"{folder} contains an ONNX file; this needs the trained model"
+        raise RunError(f"{problem}. Give the folder 'model' of the run.")
+    config = read_config(folder)
+    with damage_is_clear(folder):
+        model = ImageNet(NetShape.from_dict(config["shape"]))
+        model.load_state_dict(load_weights(folder / WEIGHTS))
+    return model.eval().to(device)
+
+
+def _engine_of(folder: Path, config: Mapping[str, Any], threads: int | None, device: str) -> Engine:
+    if is_there(folder / GRAPH):
+        return OnnxEngine(folder / GRAPH, threads or 0)
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return TorchEngine(load_network(folder, device))
+
+
+def seal_export(folder: Path, config: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    """Writes what describes an ONNX file, with its checksum."""
+    seal(folder / CONFIG, dict(config), [folder / GRAPH])
+    files = files_in(folder, leave_out=("README.md", RECORD))
+    seal(folder / RECORD, dict(record), files)

@@ -1,0 +1,82 @@
+"""Which keys of a recipe images have: all others would be without effect, and are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tasklm.errors import DataError, RecipeError
+from tasklm.images.consistency import Studies
+from tasklm.recipe.data_sections import Data
+from tasklm.recipe.image import IMAGE
+from tasklm.recipe.schema import Recipe, section_types
+from tasklm.registry import nearest
+from tasklm.run_folder import SUPERVISED
+from tasklm.storage.safe_reading import home_path
+from tasklm.tasks.readers.image_files import holds_images
+
+OWN = {
+    "data": (
+        *("train", "dev", "test", "unlabelled", "share", "kind", "dev_share", "leaks"),
+        *("text_column", "label_column"),  # filled in for text, and empty here
+    ),
+    "train": ("seed", "checkpoint_seconds", "keep", "non_finite"),
+    "finetune": (
+        *("unlabelled", "seeds", "batch", "learning_rate", "optimiser", "average"),
+        *("weight_decay", "clip", "beta1", "beta2", "epsilon", "momentum", "sgd_momentum"),
+    ),
+    "evaluate": ("metric", "bootstrap", "confidence", "baselines", "compare"),
+    "budget": ("minutes",),
+}
+WHOLE = ("image", "hardware")
+REASONS = {
+    "select": "there is no text to select",
+    "tokens": "there are no tokens",
+    "model": "the network has image.width alone",
+    "several": "a model of images has one task",
+    "distill": "no model teaches one of images",
+    "kind": "the kinds of these keys are of text",
+    "train": "there is no stage 1",
+}
+
+
+def is_image_task(data: Data) -> bool:
+    """Whether labelled data is images: by data.kind, or by what train is."""
+    if data.kind != "auto":
+        return data.kind == IMAGE
+    return bool(data.train) and holds_images(home_path(data.train))
+
+
+def check_settings(recipe: Recipe) -> None:
+    """Refuses keys that mean nothing for images, all at once, before any work is done."""
+    usual, problems = Recipe(), list[str]()
+    for name, cls in section_types().items():
+        for entry in dataclasses.fields(cls):
+            own = name in WHOLE or entry.name in OWN.get(name, ())
+            value = getattr(getattr(recipe, name), entry.name)
+            if not own and value != getattr(getattr(usual, name), entry.name):
+                reason = REASONS.get(name, "it is for text")
+                problems.append(f"{name}.{entry.name}: images are learnt otherwise, {reason}; leave it out")
+    for name in recipe.evaluate.compare:
+        if name != SUPERVISED:
+            close = nearest(name, [SUPERVISED])
+            problems.append(f"evaluate.compare = {name!r}: for images there is supervised{close}")
+    if problems:
+        raise RecipeError(problems)
+    studies = Studies.of(recipe.finetune.unlabelled, recipe.image)
+    if SUPERVISED in recipe.evaluate.compare and not studies.students:
+        problem = "finetune.unlabelled is none, so the model is that already"
+        raise RecipeError([f"evaluate.compare = supervised: {problem}; leave it out"])
+    if not recipe.data.train:
+        raise DataError("there are no training images", remedy="Give them: tasklm fit FOLDER.")
+
+
+def with_kind(recipe: Recipe) -> Recipe:
+    """The recipe with its kind filled in."""
+    return recipe.changed(data={"kind": IMAGE})
+
+
+def supervised(recipe: Recipe) -> Recipe:
+    """The recipe without anything that learns from images without labels."""
+    changed: dict[str, Any] = {"image": {"noise": "auto"}, "finetune": {"unlabelled": "none"}}
+    return recipe.changed(**changed)
