@@ -21,6 +21,8 @@ from tasklm.bill.record import read_bill
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
+from tasklm.images.entrance import flow_of
+from tasklm.images.model import ImagePredictor, is_image_model
 from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.given_texts import data_keys
 from tasklm.recipe.toml import load as load_recipe
@@ -114,7 +116,6 @@ class TaskLM(Estimator):
         "SST-2/"}.
         """
         # not at the top: a linear model predicts without PyTorch
-        from tasklm.pipeline.flow import fit as run_pipeline
         from tasklm.pipeline.flow import held
 
         folder = Path(self.out) if self.out else self._temporary()
@@ -130,7 +131,7 @@ class TaskLM(Estimator):
         if self.minutes is not None:
             overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
-        self.scores_ = run_pipeline(recipe, folder, self._tracker())
+        self.scores_ = flow_of(recipe).fit(recipe, folder, self._tracker())
         self.folder_ = folder
         self._use(folder / MODEL, columns_for(recipe))
         if labels is not None:
@@ -186,6 +187,8 @@ class TaskLM(Estimator):
             tasks = AllTasks(self._whole())
             return list(tasks.answers(tasks.examples(inputs)))
         predictor = self._trained(task)
+        if isinstance(predictor, ImagePredictor):
+            return predictor.answers(list(inputs))
         examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
 
@@ -368,7 +371,9 @@ class TaskLM(Estimator):
         return self.classes_[task] if isinstance(self.classes_, dict) else self.classes_
 
     def _use(self, folder: Path, data: Columns) -> None:
-        self.predictor_, self.model_folder_ = Predictor(folder, data=data), folder
+        images = is_image_model(folder)
+        self.predictor_ = ImagePredictor(folder) if images else Predictor(folder, data=data)
+        self.model_folder_ = folder
         self.__dict__.pop("explainer_", None)  # it belongs to the previous model
         self.classes_ = np.array(self.predictor_.labels)
         if members := members_of(self.predictor_.task):

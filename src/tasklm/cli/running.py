@@ -11,7 +11,6 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from tasklm.cli.images import flow_of
 from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.options import overrides_of
 from tasklm.cli.results import show_scores, show_step_done
@@ -19,6 +18,7 @@ from tasklm.cli.watch import watched
 from tasklm.console.clock import Clock
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
+from tasklm.images.entrance import flow_of
 from tasklm.run_folder import RECIPE, is_run
 from tasklm.tracking import Tracker
 

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.errors import DataError, RunError
+from tasklm.coverage.calibration import Calibration
+from tasklm.device.threads import threads_of
+from tasklm.errors import DataError, RecipeError, RunError
 from tasklm.images.decoding import SUFFIXES, Encoded, Pixels, decoded
+from tasklm.models.answering import Loaded
 from tasklm.models.damage import damage_is_clear
+from tasklm.recipe.data_sections import Data
 from tasklm.recipe.image import IMAGE, LARGEST, SMALLEST
+from tasklm.recipe.schema import Hardware
+from tasklm.serve.predictor import Predictor
 from tasklm.storage.checksums import files_in, require_whole, seal
 from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import MOST_JSON, is_there
+from tasklm.tasks.base import Answer
+from tasklm.tasks.classify import Classify
 from tasklm.tasks.readers.image_files import is_left_behind
 
 if TYPE_CHECKING:  # PyTorch is imported for networks alone
@@ -28,7 +36,6 @@ CONFIG, WEIGHTS, GRAPH, RECORD = "config.json", "model.safetensors", "model.onnx
 LOGITS, CELLS, PIXELS = "logits", "cells", "pixels"  # names in an ONNX file
 AT_ONCE = 128  # images
 Floats = NDArray[np.float64]
-Answer = dict[str, Any]
 Given = str | Path | bytes | NDArray[Any]  # a file, its bytes, or pixels (height, width, colours)
 
 
@@ -93,22 +100,63 @@ class OnnxEngine:
         return Outputs(np.asarray(logits, np.float64), np.asarray(cells, np.float64))
 
 
-class ImagePredictor:
+class ImageClasses(Classify):
+    """The task of a model of images: one of some classes."""
+
+    kind = IMAGE
+
+
+class ImagePredictor(Predictor):
     """The model of a folder, ready to answer: images in, labels and probabilities out."""
 
-    def __init__(self, folder: Path, threads: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, folder: Path, hardware: Hardware | None = None) -> None:
+        # not the parent's: there is no text, and no vocabulary
+        self.hardware = hardware or Hardware(precision="fp32", device="cpu")
         self.folder, self.config = folder, read_config(folder)
-        self.labels = [str(label) for label in self.config["task"]["labels"]]
+        self.data, self.columns = Data(), dict[str, Data]()
+        self.classes = ImageClasses([str(label) for label in self.config["task"]["labels"]])
         self.size = int(self.config["shape"]["size"])
-        self.engine = _engine_of(folder, self.config, threads, device)
+        self.engine = _engine_of(folder, self.hardware)
 
-    def answers(self, given: Sequence[Given]) -> list[Answer]:
+    @property
+    def task(self) -> ImageClasses:
+        """The classes of the model."""
+        return self.classes
+
+    @property
+    def loaded(self) -> Loaded:
+        """There is none: a model of images reads no text."""
+        raise RunError(f"{self.folder} is a model of images, and this is for text.")
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether sets can be asked for: not of images."""
+        return False
+
+    def of(self, name: str) -> Predictor:
+        """Raises RecipeError: there is one task."""
+        raise RecipeError([f"--task {name}: a model of images has one task; leave it out"])
+
+    def calibration(self) -> Calibration:
+        """Raises RecipeError: there are no sets of labels for images."""
+        problem = "sets of labels with a promised coverage are for models of text"
+        raise RecipeError([f"{problem}; use the probabilities"])
+
+    def sets(self, given: Sequence[Any], coverage: float) -> list[dict[str, Any]]:
+        """Raises RecipeError: there are no sets of labels for images."""
+        self.calibration()
+        return []
+
+    def answers(self, given: Sequence[Any]) -> list[Answer]:
         """One answer per image: a file, the bytes of one, or an array of pixels."""
         answers: list[Answer] = []
         for start in range(0, len(given), AT_ONCE):
-            pixels = self.decoded(given[start : start + AT_ONCE])
-            answers += self.answers_of(self.engine.outputs(pixels).logits)
+            answers += self.answers_of(self.outputs(given[start : start + AT_ONCE]))
         return answers
+
+    def outputs(self, given: Sequence[Given]) -> Outputs:
+        """What the network says of images."""
+        return self.engine.outputs(self.decoded(given))
 
     def decoded(self, given: Sequence[Given]) -> Pixels:
         """Images as the network reads them."""
@@ -117,17 +165,28 @@ class ImagePredictor:
             pixels[place] = pixels_of(one, self.size, f"image {place}")
         return pixels
 
-    def answers_of(self, logits: Floats) -> list[Answer]:
-        """Answers from logits; raises RunError where they are not finite."""
-        if not np.isfinite(logits).all():
+    def answers_of(self, outputs: Outputs) -> list[Answer]:
+        """Answers from outputs; raises RunError where they are not finite."""
+        if not np.isfinite(outputs.logits).all():
             raise RunError("the model's outputs are not finite, so it has no answer. Train again.")
-        return answers_from(logits, self.labels)
+        return answers_from(outputs.logits, self.labels)
 
-    def stream(self, files: Iterable[Path]) -> Iterator[tuple[Path, Answer]]:
-        """Yields (file, answer) for any number of files, a block at a time."""
+    def of_files(self, files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+        """Yields {"file", "label", "probabilities"} for any number of files, a block at a time."""
         source = iter(files)
         while block := list(islice(source, AT_ONCE)):
-            yield from zip(block, self.answers(block), strict=True)
+            for file, answer in zip(block, self.answers(block), strict=True):
+                yield {"file": str(file), **answer}
+
+    def evidence(self, image: Given) -> tuple[Answer, Pixels, Floats]:
+        """The answer for an image, its pixels, and how much each cell speaks for that label:
+        (side, side) logits less their mean over all classes.
+        """
+        pixels = self.decoded([image])
+        outputs = self.engine.outputs(pixels)
+        (answer,) = self.answers_of(outputs)
+        cells = outputs.cells[0] - outputs.cells[0].mean(-1, keepdims=True)
+        return answer, pixels[0], cells[..., self.labels.index(answer["label"])]
 
 
 def answers_from(logits: Floats, labels: Sequence[str]) -> list[Answer]:
@@ -245,13 +304,14 @@ def load_network(folder: Path, device: str = "cpu") -> ImageNet:
     return model.eval().to(device)
 
 
-def _engine_of(folder: Path, config: Mapping[str, Any], threads: int | None, device: str) -> Engine:
+def _engine_of(folder: Path, hardware: Hardware) -> Engine:
     if is_there(folder / GRAPH):
-        return OnnxEngine(folder / GRAPH, threads or 0)
+        return OnnxEngine(folder / GRAPH, threads_of(hardware))
     import torch
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if hardware.threads is not None:
+        torch.set_num_threads(hardware.threads)
+    device = "cpu" if hardware.device == "auto" else hardware.device
     return TorchEngine(load_network(folder, device))
 
 

@@ -7,13 +7,10 @@ from typing import Any
 
 from tasklm.errors import DataError, RecipeError
 from tasklm.images.consistency import Studies
-from tasklm.recipe.data_sections import Data
 from tasklm.recipe.image import IMAGE
 from tasklm.recipe.schema import Recipe, section_types
 from tasklm.registry import nearest
 from tasklm.run_folder import SUPERVISED
-from tasklm.storage.safe_reading import home_path
-from tasklm.tasks.readers.image_files import holds_images
 
 OWN = {
     "data": (
@@ -38,13 +35,6 @@ REASONS = {
     "kind": "the kinds of these keys are of text",
     "train": "there is no stage 1",
 }
-
-
-def is_image_task(data: Data) -> bool:
-    """Whether labelled data is images: by data.kind, or by what train is."""
-    if data.kind != "auto":
-        return data.kind == IMAGE
-    return bool(data.train) and holds_images(home_path(data.train))
 
 
 def check_settings(recipe: Recipe) -> None:

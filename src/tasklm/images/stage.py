@@ -92,9 +92,8 @@ class ImageStage:
 
     def _read(self, images: Tensor, numbers: Tensor, moves: Tensor) -> Tensor:
         drawn = moves if self.drawing.shifts or self.drawing.flips else None
-        layout = torch.channels_last if images.device.type == "cuda" else torch.contiguous_format
         scaled = self.model.scaled(gathered(images, numbers, drawn))
-        return scaled.contiguous(memory_format=layout)
+        return scaled.contiguous(memory_format=torch.channels_last)
 
     def position(self) -> dict[str, Any]:
         """Nothing: batches follow from the number of the step."""

@@ -22,6 +22,7 @@ from tasklm.registry import Registry
 from tasklm.run_folder import EVENTS, LOG, MANIFEST, RECIPE
 from tasklm.storage.files import sweep, write_json, write_text
 from tasklm.tasks.base import TASKS
+from tasklm.tasks.readers.image_files import refuse_images
 from tasklm.tasks.readers.splits import resolved
 from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
 from tasklm.train.started_recipes import started
@@ -64,8 +65,10 @@ def open_run(
     clock: Clock | None = None,
 ) -> Run:
     """The run in a folder, with its recipe and the versions it runs on saved."""
+    data = resolved(recipe.data)
+    refuse_images(data.kind, "this")
     check_names(recipe)
-    recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
+    recipe = started(recipe.changed(data=dataclasses.asdict(data)), folder)
     machine = set_up(_hardware_of(recipe))
     pool = _pool(recipe, machine)
     artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn, pool=pool)

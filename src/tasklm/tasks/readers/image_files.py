@@ -8,13 +8,26 @@ from itertools import islice
 from pathlib import Path
 
 from tasklm.errors import RecipeError
+from tasklm.recipe.data_sections import Data
 from tasklm.recipe.image import IMAGE
+from tasklm.storage.safe_reading import home_path
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 ARCHIVE = ".npz"
 LEFT_BEHIND = ("thumbs.db", "desktop.ini")  # by file managers
 PEEK = 1000  # files that are looked at
-WORKS = "check, init, fit, run, predict, explain, evaluate, report, export and serve"
+NO_TEXT = "there is no text to select, tokenize or compare"
+WORKS = (
+    "For images there are tasklm fit, run, init, check, finetune, evaluate, report, predict, "
+    "explain, export, serve and watch"
+)
+
+
+def is_image_task(data: Data) -> bool:
+    """Whether labelled data is images: by data.kind, or by what train is."""
+    if data.kind != "auto":
+        return data.kind == IMAGE
+    return bool(data.train) and holds_images(home_path(data.train))
 
 
 def holds_images(path: Path) -> bool:
@@ -40,9 +53,7 @@ def is_left_behind(name: str) -> bool:
     return name.startswith(".") or name.lower() in LEFT_BEHIND
 
 
-def refuse_images(kind: str, what: str, reason: str) -> None:
+def refuse_images(kind: str, what: str, reason: str = NO_TEXT) -> None:
     """Raises RecipeError where something for text is asked of images."""
     if kind == IMAGE:
-        raise RecipeError(
-            [f"{what} is for text, and the data is images: {reason}. For images there are {WORKS}"]
-        )
+        raise RecipeError([f"{what} is for text, and these are images: {reason}. {WORKS}"])
