@@ -108,3 +108,17 @@ def show_image_export(where: Path, to: str, out: Path | None, as_json: bool) -> 
     say(console, f"wrote {folder}: {exported.megabytes:.2f} MB, loads with {exported.loads_with}")
     say(console, f"largest difference from PyTorch on random images: {exported.max_difference:.1e}")
     say(console, f"please fill in the licence in the model card, {folder / 'README.md'}")
+
+
+def open_image_engine(folder: Path, choice: str, threads: int, scratch: Path) -> Any:
+    """The model of a folder on the chosen engine; `scratch` holds the ONNX file it may need."""
+    from tasklm.images.engines import open_engine
+
+    return open_engine(folder, choice, threads, scratch)
+
+
+def create_image_app(predictor: Any, settings: Any, lifecycle: Any) -> Any:
+    """The application that serves a model of images."""
+    from tasklm.images.service import create_app
+
+    return create_app(predictor, settings, lifecycle)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import create_image_app, is_image_folder, open_image_engine
 from tasklm.console.terminal import say
 from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe.schema import MOST_THREADS
@@ -106,6 +107,7 @@ def serve(
     from tasklm.serve.server import END_SECONDS, LOCAL_NAMES, address_of, bind, is_local, run
     from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
 
+    images = is_image_folder(model)
     token = None if token_file is None else _token(token_file)
     folder = model / MODEL if is_run(model) else model
     count = workers or len(os.sched_getaffinity(0))
@@ -116,8 +118,11 @@ def serve(
         explain_seconds=explain_seconds,
     )
     with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
-        explainer = _explainer(folder) if explains else None
-        opened = open_engine(folder, engine, threads, _columns(folder), Path(scratch))
+        explainer = _explainer(folder) if explains and not images else None
+        if images:
+            opened = open_image_engine(folder, engine, threads, Path(scratch))
+        else:
+            opened = open_engine(folder, engine, threads, _columns(folder), Path(scratch))
         _say(
             f"{opened.predictor.task.kind} by {opened.name} "
             f"({opened.why}); workers × threads: {count} × {threads}"
@@ -128,9 +133,12 @@ def serve(
         if allow_host or (token is None and is_local(host)):
             hosts = (host, *LOCAL_NAMES, *(allow_host or ()))
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
-        if opened.predictor.answering.device == "cuda":
-            settings = replace(settings, alike=MOST_TOGETHER)
-        app = create_app(opened.predictor, explainer, settings, lifecycle)
+        if images:
+            app = create_image_app(opened.predictor, settings, lifecycle)
+        else:
+            if opened.predictor.answering.device == "cuda":
+                settings = replace(settings, alike=MOST_TOGETHER)
+            app = create_app(opened.predictor, explainer, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C: finish open requests, then stop)"
         room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
         answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)

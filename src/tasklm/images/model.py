@@ -171,6 +171,25 @@ class ImagePredictor(Predictor):
             raise RunError("the model's outputs are not finite, so it has no answer. Train again.")
         return answers_from(outputs.logits, self.labels)
 
+    def decoded_uploads(self, given: Sequence[tuple[bytes, str]]) -> Pixels:
+        """Images by their bytes and names, as the network reads them."""
+        pixels = [decoded(content, name, self.size) for content, name in given]
+        return np.stack(pixels)
+
+    def explained(self, pixels: Pixels) -> list[dict[str, Any]]:
+        """Answers for decoded images, with what each cell adds to the label."""
+        outputs = self.engine.outputs(pixels)
+        rows: list[dict[str, Any]] = []
+        for answer, cells in zip(self.answers_of(outputs), outputs.cells, strict=True):
+            rows.append({**answer, "cells": self._evidence(cells, answer).tolist()})
+        return rows
+
+    def _evidence(self, cells: Floats, answer: Answer) -> Floats:
+        """How much each cell speaks for a label: its logits less their mean over all classes."""
+        apart: Floats = cells - cells.mean(-1, keepdims=True)
+        own: Floats = apart[..., self.labels.index(answer["label"])]
+        return own
+
     def of_files(self, files: Iterable[Path]) -> Iterator[dict[str, Any]]:
         """Yields {"file", "label", "probabilities"} for any number of files, a block at a time."""
         source = iter(files)
@@ -185,8 +204,7 @@ class ImagePredictor(Predictor):
         pixels = self.decoded([image])
         outputs = self.engine.outputs(pixels)
         (answer,) = self.answers_of(outputs)
-        cells = outputs.cells[0] - outputs.cells[0].mean(-1, keepdims=True)
-        return answer, pixels[0], cells[..., self.labels.index(answer["label"])]
+        return answer, pixels[0], self._evidence(outputs.cells[0], answer)
 
 
 def answers_from(logits: Floats, labels: Sequence[str]) -> list[Answer]:
