@@ -22,6 +22,7 @@ from tasklm.errors import DataError, RunError
 from tasklm.storage.safe_reading import read_bytes
 
 FORMATS = ("PNG", "JPEG")
+BEGINNINGS = (b"\x89PNG", b"\xff\xd8")  # of such files
 SUFFIXES = (".png", ".jpg", ".jpeg")
 MOST_PIXELS = 64_000_000  # of an image, before it is resized
 USUAL_BYTES = 16 << 20  # of a file, at most
@@ -112,11 +113,10 @@ def _header(content: bytes, name: str) -> Any:
             image = library.open(BytesIO(content), formats=FORMATS)
     except library.DecompressionBombError:
         raise _bomb(name, "more pixels than any photograph has") from None
-    except Exception as error:  # the library has no common error class for damaged headers
-        if isinstance(error, library.UnidentifiedImageError):
+    except Exception:  # the library has no common error class for damaged headers
+        problem = "the image is truncated or damaged: its header cannot be read"
+        if not content.startswith(BEGINNINGS):
             problem = "it is not a PNG or JPEG image"
-        else:
-            problem = f"its header cannot be read ({error})"
         raise DataError(problem, file=name, remedy=f"{REPLACE}.") from None
     width, height = image.size
     if width * height > MOST_PIXELS:
