@@ -30,6 +30,7 @@ from tasklm.tasks.readers.image_files import is_left_behind
 
 if TYPE_CHECKING:  # PyTorch is imported for networks alone
     from tasklm.images.network import ImageNet
+    from tasklm.models.networks import Networks
 
 FORMAT = 1
 CONFIG, WEIGHTS, GRAPH, RECORD = "config.json", "model.safetensors", "model.onnx", "export.json"
@@ -125,8 +126,17 @@ class ImagePredictor(Predictor):
 
     @property
     def loaded(self) -> Loaded:
-        """There is none: a model of images reads no text."""
-        raise RunError(f"{self.folder} is a model of images, and this is for text.")
+        """Raises RunError: a model of images reads no text."""
+        raise self._not_text()
+
+    @property
+    def networks(self) -> Networks:
+        """Raises RunError: its network is of another kind."""
+        raise self._not_text()
+
+    def _not_text(self) -> RunError:
+        problem = f"{self.folder} is a model of images, and this is for text"
+        return RunError(f"{problem}. tasklm explain shows what the parts of an image add.")
 
     @property
     def is_calibrated(self) -> bool:

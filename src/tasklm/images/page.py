@@ -17,6 +17,7 @@ from tasklm.images.evaluation import Scored
 from tasklm.images.model import answers_from
 from tasklm.images.pictures import data_address, png_of
 from tasklm.images.probes import CellReport, cell_report
+from tasklm.images.settings import own_text
 from tasklm.images.training import Course, model_of
 from tasklm.pipeline.context import Run
 from tasklm.pipeline.timeline import up_to_report
@@ -175,7 +176,7 @@ def _reproduce(run: Run, course: Course) -> Html:
     command = f"tasklm run recipe.toml --out {shlex.quote(run.folder.name + '-again')}"
     versions = f"tasklm {tasklm.__version__}, torch {manifest['torch']}"
     made_with = f"This run: {versions}, Python {manifest['python']}, on {manifest['device']}."
-    recipe = el("pre", dump(absolute(decided)), tabindex="0")
+    recipe = el("pre", own_text(dump(absolute(decided))), tabindex="0")
     title = "The recipe with all automatic values filled in, and without the budget"
     about = "Save the recipe below as recipe.toml to train the same model again."
     return joined(

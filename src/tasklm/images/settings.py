@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from tasklm.errors import DataError, RecipeError
@@ -13,10 +14,7 @@ from tasklm.registry import nearest
 from tasklm.run_folder import SUPERVISED
 
 OWN = {
-    "data": (
-        *("train", "dev", "test", "unlabelled", "share", "kind", "dev_share", "leaks"),
-        *("text_column", "label_column"),  # filled in for text, and empty here
-    ),
+    "data": ("train", "dev", "test", "unlabelled", "share", "kind", "dev_share", "leaks"),
     "train": ("seed", "checkpoint_seconds", "keep", "non_finite"),
     "finetune": (
         *("unlabelled", "seeds", "batch", "learning_rate", "optimiser", "average"),
@@ -25,6 +23,7 @@ OWN = {
     "evaluate": ("metric", "bootstrap", "confidence", "baselines", "compare"),
     "budget": ("minutes",),
 }
+_KEY = re.compile(r"(?:# )?([a-z_0-9]+) = ")  # commented out where it is auto
 WHOLE = ("image", "hardware")
 REASONS = {
     "select": "there is no text to select",
@@ -42,11 +41,12 @@ def check_settings(recipe: Recipe) -> None:
     usual, problems = Recipe(), list[str]()
     for name, cls in section_types().items():
         for entry in dataclasses.fields(cls):
-            own = name in WHOLE or entry.name in OWN.get(name, ())
             value = getattr(getattr(recipe, name), entry.name)
-            if not own and value != getattr(getattr(usual, name), entry.name):
+            usual_value = getattr(getattr(usual, name), entry.name)
+            if not is_own(name, entry.name) and value != usual_value:
                 reason = REASONS.get(name, "it is for text")
-                problems.append(f"{name}.{entry.name}: images are learnt otherwise, {reason}; leave it out")
+                problem = f"of images it means nothing, {reason}"
+                problems.append(f"{name}.{entry.name}: {problem}; leave it out")
     for name in recipe.evaluate.compare:
         if name != SUPERVISED:
             close = nearest(name, [SUPERVISED])
@@ -59,6 +59,30 @@ def check_settings(recipe: Recipe) -> None:
         raise RecipeError([f"evaluate.compare = supervised: {problem}; leave it out"])
     if not recipe.data.train:
         raise DataError("there are no training images", remedy="Give them: tasklm fit FOLDER.")
+
+
+def is_own(section: str, name: str) -> bool:
+    """Whether images have a key."""
+    return section in WHOLE or name in OWN.get(section, ())
+
+
+def own_text(text: str) -> str:
+    """A recipe as text without the keys, with their comments, that images do not have."""
+    section, kept, waiting = "", list[str](), list[str]()
+    for line in text.splitlines():
+        waiting.append(line)
+        name = _KEY.match(line)
+        if line.startswith("["):
+            section = line.strip("[]")
+            kept += waiting if section in WHOLE or section in OWN else []
+            waiting = []
+        elif name is not None:
+            kept += waiting if is_own(section, name[1]) else []
+            waiting = []
+        elif not line:
+            kept += waiting if section in WHOLE or section in OWN else []
+            waiting = []
+    return "\n".join([*kept, ""])
 
 
 def with_kind(recipe: Recipe) -> Recipe:

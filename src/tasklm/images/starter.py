@@ -9,7 +9,7 @@ from pathlib import Path
 from tasklm.artifacts import Artefacts
 from tasklm.errors import RunError
 from tasklm.images.data_set import read_images
-from tasklm.images.settings import check_settings, with_kind
+from tasklm.images.settings import check_settings, own_text, with_kind
 from tasklm.pipeline.inputs import Inputs
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump
@@ -41,5 +41,5 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     metric = "accuracy" if balanced else "macro_f1"
     notes["evaluate.metric"] = f"classes are {'balanced' if balanced else 'unbalanced'}"
     changed = recipe.changed(image={"size": data.size}, evaluate={"metric": metric})
-    write_text(path, dump(absolute(changed), comments=True, notes=notes))
+    write_text(path, own_text(dump(absolute(changed), comments=True, notes=notes)))
     return [f"{key}: {note}" for key, note in notes.items()]
