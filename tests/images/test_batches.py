@@ -15,7 +15,7 @@ def drawing(seed: int = 1, **changed: int) -> Drawing:
 
 def test_a_step_always_has_the_same_batch() -> None:
     one, again, other = (drawing(seed).of_step(7) for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(vars(one).values(), vars(again).values()))
+    assert all(torch.equal(own, vars(again)[name]) for name, own in vars(one).items())
     assert not torch.equal(one.unlabelled, other.unlabelled)
 
 

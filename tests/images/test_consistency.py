@@ -129,9 +129,7 @@ def test_noise_leaves_no_gradient_on_weights() -> None:
         ("none", Image(noise="random"), "leave it out"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(
-    unlabelled: str, settings: Image, told: str
-) -> None:
+def test_what_does_not_fit_together_is_refused(unlabelled: str, settings: Image, told: str) -> None:
     with pytest.raises(RecipeError, match=told):
         Studies.of(unlabelled, settings)
 

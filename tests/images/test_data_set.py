@@ -189,7 +189,11 @@ def test_keys_for_text_are_refused_all_at_once() -> None:
 
 def test_copies_stay_in_train(tmp_path: Path) -> None:
     images, labels = arrays(30)
-    np.savez(tmp_path / "twice.npz", train_images=np.tile(images, (2, 1, 1, 1)), train_labels=np.tile(labels, 2))
+    np.savez(
+        tmp_path / "twice.npz",
+        train_images=np.tile(images, (2, 1, 1, 1)),
+        train_labels=np.tile(labels, 2),
+    )
     recipe = small_recipe(tmp_path / "twice.npz")
     with pytest.raises(DataError, match="too few to hold out"):
         read_images(recipe, Artefacts(tmp_path / "cache"), Inputs(), Tracker())

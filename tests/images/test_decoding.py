@@ -55,7 +55,9 @@ def test_a_picture_is_turned_as_its_camera_says() -> None:
 
     buffer = io.BytesIO()
     image.save(buffer, "PNG", exif=turned)
-    assert np.array_equal(decoded(buffer.getvalue(), "turned", 16), decoded(path, "", 16)[::-1, ::-1])
+    assert np.array_equal(
+        decoded(buffer.getvalue(), "turned", 16), decoded(path, "", 16)[::-1, ::-1]
+    )
 
 
 def bomb(side: int) -> bytes:

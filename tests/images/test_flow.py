@@ -147,7 +147,12 @@ def test_python_has_the_same_estimator(run: Path, tmp_path: Path) -> None:
 
 
 def test_python_fits_a_folder(tmp_path: Path) -> None:
-    settings = {"image.width": 4, "image.steps": 3, "hardware.threads": 1, "evaluate.bootstrap": 100}
+    settings = {
+        "image.width": 4,
+        "image.steps": 3,
+        "hardware.threads": 1,
+        "evaluate.bootstrap": 100,
+    }
     model = TaskLM(settings=settings).fit(write_folder(tmp_path / "shapes", 6))
     assert model.classes_.tolist() == ["blue", "green", "red"]
 
@@ -172,7 +177,7 @@ def test_a_damaged_model_is_named(run: Path, tmp_path: Path) -> None:
     content = bytearray((copy / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (copy / "model.safetensors").write_bytes(content)
-    with pytest.raises(RunError, match="model.safetensors is damaged"):
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged"):
         ImagePredictor(copy)
 
 

@@ -96,5 +96,5 @@ def test_the_logits_are_the_mean_of_those_of_the_cells() -> None:
 
 @pytest.mark.parametrize("values", [{"size": 8}, {"width": 0}, {"classes": "ten"}])
 def test_impossible_shapes_are_refused(values: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="impossible|too small"):
+    with pytest.raises(ValueError, match=r"impossible|too small"):
         NetShape.from_dict({**THESIS.to_dict(), **values})

@@ -18,7 +18,11 @@ from tasklm.storage.json_lines import json_line
 from tasklm.tasks.readers.image_files import refuse_images
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
+    from tasklm.images.model import ImagePredictor
     from tasklm.recipe.schema import Recipe
+    from tasklm.serve.engines import Engine
+    from tasklm.serve.guard import Guard, Lifecycle
+    from tasklm.serve.service import Settings
 
 
 def starter_of(recipe: Recipe) -> Any:
@@ -110,14 +114,14 @@ def show_image_export(where: Path, to: str, out: Path | None, as_json: bool) -> 
     say(console, f"please fill in the licence in the model card, {folder / 'README.md'}")
 
 
-def open_image_engine(folder: Path, choice: str, threads: int, scratch: Path) -> Any:
+def open_image_engine(folder: Path, choice: str, threads: int, scratch: Path) -> Engine:
     """The model of a folder on the chosen engine; `scratch` holds the ONNX file it may need."""
     from tasklm.images.engines import open_engine
 
     return open_engine(folder, choice, threads, scratch)
 
 
-def create_image_app(predictor: Any, settings: Any, lifecycle: Any) -> Any:
+def create_image_app(predictor: ImagePredictor, settings: Settings, lifecycle: Lifecycle) -> Guard:
     """The application that serves a model of images."""
     from tasklm.images.service import create_app
 

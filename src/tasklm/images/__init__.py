@@ -1,1 +1,1 @@
-"""The kind `image`: reading, training, answering, reporting and serving, beside the flow of text."""
+"""The kind `image`: from labelled pictures to a model, beside the flow of text."""

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ def read_archive(path: Path) -> Listing:
             splits[split] = Listed(images, labels)
     if "train" not in splits:
         listed = ", ".join(sorted(arrays)) or "none"
-        raise DataError(f"no images of train; its arrays: {listed}", file=path, remedy=f"{ALLOWED}.")
+        raise DataError(
+            f"no images of train; its arrays: {listed}", file=path, remedy=f"{ALLOWED}."
+        )
     labelled = {}
     for name in sorted(arrays):
         if name.startswith("labelled_"):
@@ -94,7 +97,7 @@ def _files_of(arrays: dict[str, Array], name: str, path: Path) -> list[Encoded]:
 
     return [
         Encoded(f"{path}: {name} image {number}", reader(int(begin), int(end)))
-        for number, (begin, end) in enumerate(zip(ends, ends[1:], strict=False))
+        for number, (begin, end) in enumerate(pairwise(ends))
     ]
 
 

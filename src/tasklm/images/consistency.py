@@ -58,9 +58,7 @@ class Studies:
         if noise != NONE and not students:
             problem = f"image.noise = {noise!r}: without finetune.unlabelled nothing reads it"
             raise RecipeError([f"{problem}; leave it out"])
-        return cls(
-            students, noise, settings.noise_norm, settings.noise_probe, settings.view_weight
-        )
+        return cls(students, noise, settings.noise_norm, settings.noise_probe, settings.view_weight)
 
     @property
     def passes(self) -> float:
@@ -85,7 +83,9 @@ def divergence(targets: Tensor, logits: Tensor) -> Tensor:
     """KL(targets, softmax of logits), for each of the leading dimensions; targets are logs of
     probabilities.
     """
-    return (targets.exp() * (targets - functional.log_softmax(logits, -1))).sum(-1)
+    apart = targets - functional.log_softmax(logits, -1)
+    summed: Tensor = (targets.exp() * apart).sum(-1)
+    return summed
 
 
 def unit(noise: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,8 +174,14 @@ def _split_up(
         studied = np.concatenate([studied, np.arange(len(train), len(pool))])
         notes.append(f"data.unlabelled: {len(extra):,} images")
     image = recipe.image
-    chosen = [recipe.data.share, recipe.data.dev_share, recipe.data.leaks, image.labelled, image.dev]
-    made = ImageData(
+    chosen = [
+        recipe.data.share,
+        recipe.data.dev_share,
+        recipe.data.leaks,
+        image.labelled,
+        image.dev,
+    ]
+    whole = ImageData(
         about["classes"],
         about["size"],
         pool,
@@ -187,8 +192,8 @@ def _split_up(
         digest([key, chosen]),
         notes,
     )
-    made.findings = audited(made)
-    return made
+    whole.findings = audited(whole)
+    return whole
 
 
 def _size_note(about: dict[str, Any]) -> str:
@@ -237,11 +242,11 @@ def _hash(pixels: Pixels) -> bytes:
 def _share(train: Pictures, numbers: Numbers, share: float) -> Numbers:
     """The same share of the images of each class, and at least one."""
     ranked = np.array(_ranked(train, numbers), np.int64)
-    kept = []
+    chosen = []
     for label in np.unique(train.labels[ranked]):
         own = ranked[train.labels[ranked] == label]
-        kept.append(own[: max(1, round(share * len(own)))])
-    return np.sort(np.concatenate(kept))
+        chosen.append(own[: max(1, round(share * len(own)))])
+    return np.sort(np.concatenate(chosen))
 
 
 def _held_out(train: Pictures, labelled: Numbers, share: float, file: str) -> Numbers:
@@ -309,7 +314,7 @@ def audited(data: ImageData) -> list[Finding]:
 def _copies(data: ImageData) -> list[Finding]:
     """A finding about training images that are the same, or have several labels."""
     labels: dict[bytes, set[int]] = {}
-    copies, places = [], {}
+    copies, places = list[tuple[int, int]](), dict[bytes, int]()
     for number in data.labelled.tolist():
         mark = _hash(data.pool.pixels[number])
         if mark in labels:

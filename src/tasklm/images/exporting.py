@@ -137,7 +137,9 @@ def _difference(model: ImageNet, path: Path) -> float:
     worst = max(float(np.abs(one - other).max()) for one, other in pairs)
     largest = max(1.0, *(float(np.abs(one).max()) for one, _ in pairs))
     if not worst <= TOLERANCE * largest:
-        problem = f"the exported model does not match the trained one: outputs differ by {worst:.3g}"
+        problem = (
+            f"the exported model does not match the trained one: outputs differ by {worst:.3g}"
+        )
         raise RunError(f"{problem}. Try other versions of torch and onnxruntime.")
     return worst
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from tasklm.artifacts import Artefacts, rebuilding
 from tasklm.console.clock import Clock
@@ -32,6 +33,7 @@ from tasklm.images.training import (
     scaling_of,
     train_seed,
 )
+from tasklm.images.whitening import ZCA
 from tasklm.pipeline.context import Run
 from tasklm.pipeline.opening import record_run
 from tasklm.pipeline.timeline import BASELINES, DATA, PLAN, REPORT, SCORES, STAGE2
@@ -40,7 +42,7 @@ from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import cache_folder
 from tasklm.run_folder import COMPARE, SUPERVISED, Seed, seeds_of
 from tasklm.run_folder import SCORES as SCORES_FILE
-from tasklm.storage.checksums import damage_is_clear
+from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, full_disk_is_clear, locked, read_json, sweep, write_record
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.classify import Classify
@@ -52,13 +54,14 @@ OF_TEXT = {"select": "selection", "tokenize": "tokens", "train": "a stage 1 of t
 USUAL_SEEDS = 1
 FOR_TRAINING = 0.85  # share of the time left that trainings may take
 VERSION = "image training 1"
+PARTS = ("mean", "scale")
 
 
 def check(recipe: Recipe, folder: Path, tracker: Tracker) -> list[Finding]:
     """The audit of the images."""
 
     def look() -> list[Finding]:
-        run = _open(recipe, folder, tracker, Clock())
+        run = open_run(recipe, folder, tracker)
         return _read(run).findings
 
     check_settings(recipe)
@@ -81,7 +84,7 @@ def fit(
     clock = clock or Clock()
     with held(folder), full_disk_is_clear(folder):
         return rebuilding(
-            lambda: _flow(_open(recipe, folder, tracker, clock), until),
+            lambda: _flow(open_run(recipe, folder, tracker, clock), until),
             [folder, cache_folder(recipe, folder)],
             tracker.warn,
         )
@@ -92,7 +95,7 @@ def held(folder: Path) -> AbstractContextManager[None]:
     return locked(folder)
 
 
-def _open(recipe: Recipe, folder: Path, tracker: Tracker, clock: Clock) -> Run:
+def open_run(recipe: Recipe, folder: Path, tracker: Tracker, clock: Clock | None = None) -> Run:
     """The run in a folder, with its recipe and the versions it runs on saved."""
     recipe = with_kind(recipe)
     machine = set_up(recipe.hardware)
@@ -100,7 +103,7 @@ def _open(recipe: Recipe, folder: Path, tracker: Tracker, clock: Clock) -> Run:
         raise RecipeError(["images are learnt by one process: run without torchrun"])
     artefacts = Artefacts(folder, tell=tracker.warn)
     cache = Artefacts(cache_folder(recipe, folder), None, tracker.say, tracker.warn)
-    run = Run(recipe, artefacts, cache, machine, tracker, clock)
+    run = Run(recipe, artefacts, cache, machine, tracker, clock or Clock())
     for place in (artefacts, cache):
         place.sweep()
     sweep(folder / "stage2")
@@ -130,7 +133,7 @@ def _flow(run: Run, until: str) -> Scores | None:
     run.keep_clock(DATA)
     if until == "check":
         return None
-    course = _course(run, data)
+    course = course_for(run, data)
     plan = course.plan
     read = f"{plan.batch} labelled images"
     if plan.unlabelled_batch:
@@ -172,12 +175,7 @@ def _evaluated(run: Run, course: Course, seeds: list[Seed], until: str) -> Score
     return scores
 
 
-def course_of(run: Run) -> Course:
-    """What all seeds of a run have in common, read again."""
-    return _course(run, _read(run))
-
-
-def _course(run: Run, data: ImageData) -> Course:
+def course_for(run: Run, data: ImageData) -> Course:
     """The plan of a run, decided once, and the scaling of its pixels."""
     recipe, machine = run.recipe, run.machine
     task = Classify(data.classes)
@@ -190,9 +188,11 @@ def _course(run: Run, data: ImageData) -> Course:
         return float(metric.value(metric.statistics(gold, labels).sum(0)))
 
     plan = first_plan(recipe, data, machine)
-    scaling = scaling_of(recipe, data, machine)
+    scaling = _scaling(run, data)
     course = Course(data, recipe, plan, machine, scaling, score)
-    key = digest([VERSION, data.key, dataclasses.asdict(plan), *_settings(recipe), str(recipe.budget)])
+    key = digest(
+        [VERSION, data.key, dataclasses.asdict(plan), *_settings(recipe), str(recipe.budget)]
+    )
 
     def build(folder: Path) -> None:
         decided = plan
@@ -209,6 +209,22 @@ def _course(run: Run, data: ImageData) -> Course:
     folder = run.artefacts.build("plan", key, build)
     with damage_is_clear(folder / "plan.json"):
         return dataclasses.replace(course, plan=ImagePlan(**read_json(folder / "plan.json")))
+
+
+def _scaling(run: Run, data: ImageData) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean and the scale of the pixels, kept beside the images."""
+
+    def build(folder: Path) -> None:
+        with run.tracker.progress("scaling the pixels"):
+            for name, part in zip(PARTS, scaling_of(run.recipe, data, run.machine), strict=True):
+                np.save(folder / f"{name}.npy", part.numpy())
+
+    key = digest([VERSION, data.key, run.recipe.image.whiten])
+    folder = run.cache.build(f"image-scaling-{key}", key, build)
+    zca = run.recipe.image.whiten == ZCA
+    mean = load_array(folder / "mean.npy", np.float32)
+    scale = load_array(folder / "scale.npy", np.float32, dimensions=2 if zca else 1)
+    return torch.from_numpy(mean), torch.from_numpy(scale)
 
 
 def metric_of(recipe: Recipe) -> str:

@@ -7,6 +7,7 @@ The network stays as it is; the layers are trained from scratch on labelled imag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,16 +35,15 @@ class CellReport:
     accuracy: Floats
 
 
-def cell_report(
-    model: ImageNet, train: Pictures, held: Pictures, machine: Machine
-) -> CellReport:
+def cell_report(model: ImageNet, train: Pictures, held: Pictures, machine: Machine) -> CellReport:
     """What the cells of a network know about held-out images."""
     some = np.unique(np.linspace(0, len(train) - 1, MOST_LEARNT).astype(np.int64))
     learnt, judged = _features(model, train.some(some)), _features(model, held)
     labels = torch.from_numpy(train.labels[some]).to(learnt.device)
     layers = _fitted(model, learnt, labels)
     with torch.no_grad():
-        guesses = torch.cat([layers(part).argmax(-1) for part in judged.split(AT_ONCE)])
+        parts: Any = torch.split(judged, AT_ONCE)
+        guesses = torch.cat([layers(part).argmax(-1) for part in parts])
     right = guesses == torch.from_numpy(held.labels).to(guesses.device)[:, None]
     side = model.shape.side
     activation = judged.abs().mean((0, 1)).double().cpu().numpy()

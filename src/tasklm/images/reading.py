@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
 from tasklm.errors import DataError
 from tasklm.images.archives import read_archive
 from tasklm.images.decoding import Encoded

@@ -46,9 +46,7 @@ PATHS = (PREDICT, EXPLAIN, TASK, HEALTH, "/metrics", "/openapi.json")
 class Endpoints:
     """The model with its queue, and the functions that answer requests."""
 
-    def __init__(
-        self, predictor: ImagePredictor, settings: Settings, lifecycle: Lifecycle
-    ) -> None:
+    def __init__(self, predictor: ImagePredictor, settings: Settings, lifecycle: Lifecycle) -> None:
         self.predictor, self.settings, self.lifecycle = predictor, settings, lifecycle
         self.limits = replace(settings.limits, size=MOST_BODY)
         self.metrics = Metrics()
@@ -137,9 +135,7 @@ def create_app(predictor: ImagePredictor, settings: Settings, lifecycle: Lifecyc
         app.add_api_route(path, answer, methods=[method], response_model=None, **operation)
     for path, (package, name, kind) in PAGE.items():
         page = _file(package, name, kind)
-        app.add_api_route(
-            path, page, methods=["GET"], response_model=None, include_in_schema=False
-        )
+        app.add_api_route(path, page, methods=["GET"], response_model=None, include_in_schema=False)
     for error, handler in (
         (Refused, _refused),
         (DataError, _not_an_image),
@@ -161,10 +157,10 @@ def _operation(summary: str, name: str) -> dict[str, Any]:
     text = {"type": "string", "contentEncoding": "base64"}
     images = {"type": "array", "items": text, "description": "PNG or JPEG files in base64."}
     schema = {"type": "object", "properties": {"images": images}, "required": ["images"]}
-    binary = {"schema": {"type": "string", "format": "binary"}}
+    binary: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
     file = {"type": "object", "properties": {"file": binary["schema"]}}
     content = {"application/json": {"schema": schema}, FORM: {"schema": file}}
-    content |= dict.fromkeys(RAW, binary)
+    content.update(dict.fromkeys(RAW, binary))
     answer = {"type": "object", "properties": {name: {"type": "array"}}, "required": [name]}
     return {
         "summary": summary,

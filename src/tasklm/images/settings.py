@@ -68,21 +68,21 @@ def is_own(section: str, name: str) -> bool:
 
 def own_text(text: str) -> str:
     """A recipe as text without the keys, with their comments, that images do not have."""
-    section, kept, waiting = "", list[str](), list[str]()
+    section, lines, waiting = "", list[str](), list[str]()
     for line in text.splitlines():
         waiting.append(line)
         name = _KEY.match(line)
         if line.startswith("["):
             section = line.strip("[]")
-            kept += waiting if section in WHOLE or section in OWN else []
+            lines += waiting if section in WHOLE or section in OWN else []
             waiting = []
         elif name is not None:
-            kept += waiting if is_own(section, name[1]) else []
+            lines += waiting if is_own(section, name[1]) else []
             waiting = []
         elif not line:
-            kept += waiting if section in WHOLE or section in OWN else []
+            lines += waiting if section in WHOLE or section in OWN else []
             waiting = []
-    return "\n".join([*kept, ""])
+    return "\n".join([*lines, ""])
 
 
 def with_kind(recipe: Recipe) -> Recipe:

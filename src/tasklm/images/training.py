@@ -119,9 +119,7 @@ def new_stage(course: Course, seed: int, best: Path | None) -> ImageStage:
         seed,
     )
     losses = Losses(module, course.studies, machine)
-    return ImageStage(
-        losses, OnDevice(pixels, labels), drawing, machine, _judge(course), best
-    )
+    return ImageStage(losses, OnDevice(pixels, labels), drawing, machine, _judge(course), best)
 
 
 def _judge(course: Course) -> Callable[[ImageNet], float] | None:

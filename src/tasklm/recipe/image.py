@@ -62,7 +62,7 @@ class Image:
     )
     decay: float = key(
         0.3,
-        "share of the steps, at the end, in which the learning rate falls to 0 (the VAT code: 0.08)",
+        "share of the steps, at the end, in which the learning rate falls to 0 (VAT code: 0.08)",
         low=0.0001,
         high=1.0,
     )
