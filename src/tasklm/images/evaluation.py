@@ -24,7 +24,7 @@ from tasklm.recipe.toml import recipe_key
 from tasklm.run_folder import MODEL, RECIPE, Seed
 from tasklm.storage.checksums import load_array
 from tasklm.storage.files import digest, read_json, write_json
-from tasklm.tasks.classify import Classify
+from tasklm.tasks.image_classes import ImageClasses
 
 NAME = "convolutional network"
 _STAGES = re.compile(r" of stages? [12](?: and 2)?| \d+ of stage [12]")
@@ -89,7 +89,7 @@ def scores_of(run: Run, course: Course, ours: Scored, others: Scored | None) -> 
     inputs = RowInputs(
         title,
         "ours",
-        Classify(data.classes),
+        ImageClasses(data.classes),
         name,
         ours_test=test,
         resampling=Resampling(evaluate.bootstrap, evaluate.confidence),

@@ -45,8 +45,8 @@ from tasklm.run_folder import SCORES as SCORES_FILE
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, full_disk_is_clear, locked, read_json, sweep, write_record
 from tasklm.tasks.audit import refuse
-from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Finding
+from tasklm.tasks.image_classes import ImageClasses
 from tasklm.tracking import Tracker
 
 STEPS = ("check", "finetune", "evaluate", "report")
@@ -178,7 +178,7 @@ def _evaluated(run: Run, course: Course, seeds: list[Seed], until: str) -> Score
 def course_for(run: Run, data: ImageData) -> Course:
     """The plan of a run, decided once, and the scaling of its pixels."""
     recipe, machine = run.recipe, run.machine
-    task = Classify(data.classes)
+    task = ImageClasses(data.classes)
     metric = task.metric(metric_of(recipe))
 
     def score(numbers: Numbers) -> float:

@@ -25,7 +25,7 @@ from tasklm.storage.checksums import files_in, require_whole, seal
 from tasklm.storage.files import read_json
 from tasklm.storage.safe_reading import MOST_JSON, is_there
 from tasklm.tasks.base import Answer
-from tasklm.tasks.classify import Classify
+from tasklm.tasks.image_classes import ImageClasses
 from tasklm.tasks.readers.image_files import is_left_behind
 
 if TYPE_CHECKING:  # PyTorch is imported for networks alone
@@ -99,12 +99,6 @@ class OnnxEngine:
                 f"{self.path} cannot be run ({reason}). Export the model again."
             ) from None
         return Outputs(np.asarray(logits, np.float64), np.asarray(cells, np.float64))
-
-
-class ImageClasses(Classify):
-    """The task of a model of images: one of some classes."""
-
-    kind = IMAGE
 
 
 class ImagePredictor(Predictor):
