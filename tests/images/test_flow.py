@@ -218,6 +218,8 @@ REFUSED = [
     ("forecast", "DATA"),
     ("compare", "DATA", "--out", "OUT"),
     ("check", "RUN", "--influence"),
+    ("report", "RUN", "RUN"),
+    ("explain", "RUN", "RUN"),
     ("export", "RUN", "--to", "hf", "--out", "OUT"),
     ("predict", "RUN", "-"),
     ("predict", "RUN", "--coverage", "0.9", "x.png"),
