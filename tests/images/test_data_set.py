@@ -166,8 +166,14 @@ def test_archives_that_do_not_fit_are_refused(
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.npz").write_bytes(b"no zip file")
-    with pytest.raises(DataError, match="archive cannot be read"):
+    with pytest.raises(DataError, match="no archive of NumPy arrays"):
         read(tmp_path / "odd.npz", tmp_path / "cache")
+    np.savez(tmp_path / "objects.npz", train_images=np.array([{}, {}], dtype=object))
+    with pytest.raises(DataError, match="objects, not numbers"):
+        read(tmp_path / "objects.npz", tmp_path / "cache")
+    (tmp_path / "one.png").write_bytes(png(shape_of("red", np.random.default_rng(0))))
+    with pytest.raises(DataError, match="a single file has no labels"):
+        read(tmp_path / "one.png", tmp_path / "cache")
 
 
 def test_images_are_told_from_text(tmp_path: Path) -> None:

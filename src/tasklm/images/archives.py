@@ -58,17 +58,16 @@ def read_archive(path: Path) -> Listing:
 
 
 def _arrays(path: Path) -> dict[str, Array]:
+    remedy = "Write it again with numpy.savez, without objects."
+    if not zipfile.is_zipfile(path):
+        raise DataError("it is no archive of NumPy arrays", file=path, remedy=remedy)
     try:
         with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array")
             return {name: archive[name] for name in archive.files}
     except UNREADABLE as error:
-        raise DataError(
-            f"the archive cannot be read ({str(error).partition(chr(10))[0]})",
-            file=path,
-            remedy="Write it again with numpy.savez, without objects.",
-        ) from None
+        reason = "it has objects, not numbers" if "ickle" in str(error) else str(error)
+        problem = f"the archive cannot be read ({reason.partition(chr(10))[0]})"
+        raise DataError(problem, file=path, remedy=remedy) from None
 
 
 def _images_of(arrays: dict[str, Array], name: str, path: Path) -> list[Encoded] | None:

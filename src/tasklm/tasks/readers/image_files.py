@@ -31,11 +31,11 @@ def is_image_task(data: Data) -> bool:
 
 
 def holds_images(path: Path) -> bool:
-    """Whether a file is an archive of arrays, or more than half of a folder's files are images."""
-    if path.suffix.lower() == ARCHIVE:
-        return path.is_file()
+    """Whether a file is an image or an archive of arrays, or more than half of a folder's files are
+    images.
+    """
     if not path.is_dir():
-        return False
+        return path.suffix.lower() in (ARCHIVE, *SUFFIXES) and path.is_file()
     names = list(islice(file_names(path), PEEK))
     images = sum(name.lower().endswith(SUFFIXES) for name in names)
     return 2 * images > len(names)
