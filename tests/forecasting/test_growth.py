@@ -11,12 +11,14 @@ from scipy.optimize import curve_fit
 
 from tasklm.errors import DataError
 from tasklm.forecasting import growth as measuring
+from tasklm.forecasting import learning_curve
 from tasklm.forecasting.growth import Gain, Growth, growth_of
 from tasklm.forecasting.power_law import fit_power_law
+from tasklm.forecasting.samples import FEWEST
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.report.label_growth import label_growth
 from tasklm.tasks.base import TASKS, Task
-from tasklm.tasks.examples import Splits
+from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.splits import read_splits, resolved
 from tests.conftest import labelled, write_jsonl
 from tests.end_to_end.conftest import files  # noqa: F401  (a fixture)
@@ -76,6 +78,21 @@ def test_without_dev_or_with_too_few_labels_there_is_none(task: tuple[Task, Spli
         growth_of(own, Splits(splits.train, []), "macro_f1", 2.0)
     with pytest.raises(DataError, match="too few"):
         growth_of(own, Splits(splits.train[:30], splits.dev), "macro_f1", 2.0)
+
+
+def test_a_class_that_a_sample_would_miss_is_in_it(
+    task: tuple[Task, Splits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long run's few seconds read a part of many examples, where a rare class may have none."""
+    _, splits = task
+    names = sorted({str(one.label) for one in splits.train})
+    train = [*splits.train[:7], Example(("a word of its own",), "rare"), *splits.train[7:]]
+    own = TASKS.get("classify").from_examples(train, Kind())
+    assert own.labels == sorted([*names, "rare"])
+    monkeypatch.setattr(learning_curve, "examples_in", lambda *given: FEWEST)
+    chosen = learning_curve.with_all_classes(train, FEWEST)
+    assert len(chosen) == FEWEST + 1 and train[7] in chosen
+    assert growth_of(own, Splits(train, splits.dev), "macro_f1", 0.0).measured
 
 
 def test_a_run_measures_it_once_and_only_where_its_time_allows(

@@ -6,11 +6,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from tasklm.budget import rules
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import Scope
+from tasklm.device.machine import Machine
+from tasklm.errors import RecipeError
 from tasklm.pipeline import planning
+from tasklm.pipeline.planning import settled
 from tasklm.recipe.schema import from_dict, with_overrides
 from tasklm.tasks.classify import Classify
 from tasklm.tasks.examples import Example, Splits
@@ -121,6 +125,18 @@ def test_rows_follow_the_texts() -> None:
     assert rules.row_length([60] * 100, 256) == 128
     assert rules.row_length([400] * 100, 256) == 256 and rules.row_length([300] * 100, 512) == 512
     assert rules.row_length([], 256) == 64
+
+
+def test_selected_text_cannot_be_longer_than_the_rows_of_the_task() -> None:
+    task = SimpleNamespace(
+        task=Classify(("a", "b")), splits=Splits([Example(("a b c",), None)] * 9, [], [])
+    )
+    machine = Machine(torch.device("cpu"), False, 1)
+    given = {"tokens": {"length": 128, "external_length": 64}}
+    chosen = settled(from_dict(given), task, machine)  # type: ignore[arg-type]
+    assert (chosen.tokens.rows, chosen.tokens.external_rows) == (128, 64)
+    with pytest.raises(RecipeError, match=r"external_length = 256 is more than"):
+        settled(chosen.changed(tokens={"external_length": 256}), task, machine)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_the_dry_run_of_every_study(name: str, data: Path, tmp_path: Path) -> No
     loaded = load_study(name)
     run = [line for line in loaded.lines if not line.reference]
     order = Order(data, (str(data / "corpus.jsonl"),), tmp_path / "out")
-    costs = flow.dry_run(loaded, order)
+    costs = flow.dry_run([loaded], order)
     assert [(one.job.task, one.job.line) for one in costs] == [
         (task, line) for task in loaded.tasks for line in run
     ]
@@ -61,6 +61,22 @@ def test_every_run_of_every_study_has_a_recipe_that_goes_together(
         check_names(job.recipe)
         check_settings(job.recipe.select)
         check_ablations(job.recipe)
+
+
+def test_scales_have_the_numbers_of_tlm(data: Path, tmp_path: Path) -> None:
+    """Table B.1 (arXiv 2111.04130), rows that differ between tasks."""
+
+    def numbers(scale: str, task: str) -> tuple[object, ...]:
+        keys = load_scale(scale).of(task)
+        names = ("train.batch", "tokens.length", "tokens.external_length", "train.steps")
+        return tuple(keys.get(name) for name in names)
+
+    assert numbers("small", "imdb") == (256, 512, 128, 150000)
+    assert numbers("medium", "imdb") == (256, 512, None, 300000)
+    assert numbers("large", "imdb") == (512, 512, None, 500000)
+    assert numbers("large", "scierc") == (512, 128, None, 300000)
+    assert numbers("large", "chemprot") == (256, 128, None, 500000)
+    assert numbers("small", "hyperpartisan") == (256, 128, None, 50000)
 
 
 def test_all_studies_are_listed_for_python() -> None:
@@ -176,7 +192,7 @@ def test_a_part_is_a_number_of_a_number() -> None:
 def test_text_that_is_needed_is_asked_for_before_anything_is_trained(tmp_path: Path) -> None:
     write_task(tmp_path / "one", data_for("one"))
     given = study(tasks=["one"], rows=[{"name": "a"}], claims=[])
-    with pytest.raises(RecipeError, match="--corpus is missing: one, a reads selected text"):
+    with pytest.raises(RecipeError, match=r"--corpus is missing: .*one, a reads selected text"):
         jobs_of(given, Order(tmp_path, (), tmp_path / "out"))
     with pytest.raises(DataError, match="no text files found"):
         jobs_of(given, Order(tmp_path, (str(tmp_path / "none.jsonl"),), tmp_path / "out"))

@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 
 import tasklm
 from tasklm.cli.app import app
-from tasklm.errors import RunError
-from tasklm.studying import running
+from tasklm.corpus.processes import usable_cores
+from tasklm.errors import RecipeError, RunError
+from tasklm.recipe.toml import load
+from tasklm.studying import flow, running
 from tasklm.studying.jobs import Order, jobs_of
 from tasklm.studying.results import Outcome
 from tasklm.studying.running import is_done, run_all
-from tasklm.studying.study import load_study
+from tasklm.studying.study import load_studies, load_study
 from tasklm.tracking import SILENT, Tracker
 from tests.studying.small import QUICK, Here, classes, corpus, study, write_task
 
@@ -102,6 +104,11 @@ def test_runs_that_differ_in_stage_2_share_stage_1(done: Outcome, place: Path) -
     assert not tuned[0].samefile(tuned[1])
 
 
+def test_runs_at_the_same_time_share_the_cores(done: Outcome, place: Path) -> None:
+    recipe = load(place / "out" / "runs" / "one" / "a.recipe.toml")
+    assert recipe.hardware.threads == max(1, usable_cores() // 2)
+
+
 def test_the_same_study_trains_nothing_again_but_what_failed(
     done: Outcome, place: Path, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +123,62 @@ def test_the_same_study_trains_nothing_again_but_what_failed(
     again = run(place)
     assert began == ["too wide"]
     assert [cell.score for cell in again.cells] == [cell.score for cell in done.cells]
+
+
+def test_several_studies_do_equal_runs_once(
+    done: Outcome, place: Path, tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = STUDY.replace("A small study", "Another").replace('name = "b"', 'name = "c"')
+    other = other.split("[[claims]]")[0].replace('finetune.epochs" = 2', 'finetune.epochs" = 3')
+    (tmp_path / "other.toml").write_text(other, encoding="utf-8")
+    began: list[str] = []
+    start = running._start
+
+    def noted(job: running.Job, at_once: int, tracker: Tracker) -> running._Running:
+        began.append(f"{job.study} {job.line.name}")
+        return start(job, at_once, tracker)
+
+    monkeypatch.setattr(running, "_start", noted)
+    loaded = load_studies([str(place / "small.toml"), str(tmp_path / "other.toml")])
+    order = Order(
+        place / "tasks",
+        (str(place / "corpus.jsonl"),),
+        tmp_path / "out",
+        overrides=dict(QUICK),
+        at_once=4,
+    )
+    small, second = (tmp_path / "out" / name for name in ("small", "other"))
+    outcomes = flow.run(loaded, order, SILENT)
+    assert list(outcomes) == [small, second]
+    failed = {"small too wide", "other too wide"}
+    assert {*began} - failed == {"small a", "small b", "other c"}
+    scores = [{cell.line: cell.score for cell in one.cells} for one in outcomes.values()]
+    assert scores[0]["a"] == scores[1]["a"] == done.cells[0].score
+    assert all((folder / "study.html").exists() for folder in (small, second))
+    weights = [
+        folder / "runs" / "one" / name / "stage1" / "model.safetensors"
+        for folder, name in ((small, "a"), (second, "c"))
+    ]
+    assert weights[0].samefile(weights[1])
+    began.clear()
+    flow.run(loaded, order, SILENT)
+    assert {*began} <= failed
+
+
+def test_studies_called_alike_or_without_a_task_are_refused(place: Path, tmp_path: Path) -> None:
+    twin = tmp_path / "small.toml"
+    twin.write_text(STUDY, encoding="utf-8")
+    with pytest.raises(RecipeError, match="two studies are called small: rename a file"):
+        load_studies([str(place / "small.toml"), str(twin)])
+    other = tmp_path / "other.toml"
+    other.write_text(STUDY.replace('"two"', '"three"'), encoding="utf-8")
+    loaded = load_studies([str(place / "small.toml"), str(other)])
+    order = Order(place / "tasks", (), tmp_path, tasks=("three",))
+    assert order.of(loaded[1], loaded).tasks == ("three",)
+    with pytest.raises(RecipeError, match="none of them is a task of small; it has one, two"):
+        order.of(loaded[0], loaded)
+    strangers = Order(place / "tasks", (), tmp_path, tasks=("one", "five"))
+    assert strangers.of(loaded[0], loaded).tasks == ("one", "five")  # refused where runs are made
 
 
 def test_other_keys_make_a_run_not_done(done: Outcome, place: Path) -> None:
@@ -160,7 +223,7 @@ def test_without_data_or_any_score_it_is_an_error(place: Path, tmp_path: Path, h
             out=tmp_path / "out",
             settings={**QUICK, "model.heads": 5},
         )
-    assert str(caught.value).startswith("no run has a score. one, a: ")
+    assert str(caught.value).startswith("no run has a score. small, one, a: ")
     assert "model.width = 32 is not a multiple of model.heads = 5" in str(caught.value)
 
 

@@ -159,6 +159,18 @@ def test_the_loss_is_the_mean_cross_entropy_of_hidden_tokens_row_by_row(
     assert hidden / tokens == pytest.approx(0.15, abs=0.03)  # whatever train.mask_rate is
 
 
+def test_rows_of_selected_text_have_a_length_of_their_own(holding: TrainingContext) -> None:
+    shorter = dataclasses.replace(holding, external_length=holding.length // 2)
+    stage = stage_of(shorter)
+    assert stage.external is not None
+    longest = max(stage.external.next().ids.shape[1] for _ in range(5))
+    assert longest == holding.length // 2
+    assert {batch.batch.ids.shape[1] for batch in text_of(stage).whole.batches} == {longest}
+    several = np.arange(4)
+    internal = [one.internal.text_batch(several, 1).ids for one in (stage, stage_of(holding))]
+    assert internal[0].equal(internal[1])
+
+
 def test_the_text_is_the_same_for_all_seeds_and_settings(holding: TrainingContext) -> None:
     one = text_of(stage_of(holding, seed=1))
     other = text_of(stage_of(holding, seed=5, mask_rate=0.3, hide="mask", accumulate=4))

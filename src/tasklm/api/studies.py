@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from tasklm.studying.flow import run_study
+from tasklm.studying.flow import run
 from tasklm.studying.jobs import Order
 from tasklm.studying.results import Outcome
 from tasklm.studying.study import Study, load_study
@@ -54,4 +54,5 @@ def study(
         overrides=dict(more.get("settings") or {}),
         at_once=more.get("at_once", 1),
     )
-    return run_study(loaded, order, Tracker())
+    (outcome,) = run([loaded], order, Tracker()).values()
+    return outcome

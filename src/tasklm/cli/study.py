@@ -8,15 +8,23 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from tasklm.cli.options import Corpus, Json, Verbose, overrides_of
+from tasklm.cli.options import Corpus, Json, Verbose, files_and_options, overrides_of
 from tasklm.cli.running import new_tracker, stoppable
 from tasklm.console.terminal import say, say_command
 from tasklm.errors import RecipeError
 from tasklm.storage.json_lines import json_line
 
-Name = Annotated[str, typer.Argument(help="Study, or a TOML file; without it, all are listed.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="Studies, or TOML files; without any, all are listed.", metavar="NAME..."),
+]
 Data = Annotated[Path | None, typer.Option(help="Folder with a folder of splits for each task.")]
-Out = Annotated[Path | None, typer.Option(help="Folder; by default runs/NAME. Repeat to continue.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder; by default runs/NAME, of several studies runs/studies. Repeat to continue."
+    ),
+]
 Scale = Annotated[str, typer.Option(help="minutes, small, medium or large.")]
 Tasks = Annotated[
     list[str] | None,
@@ -31,7 +39,7 @@ DryRun = Annotated[
 
 def study(
     context: typer.Context,
-    name: Name = "",
+    words: Names = None,
     data: Data = None,
     corpus: Corpus = None,
     out: Out = None,
@@ -43,14 +51,15 @@ def study(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a table or figure of a paper again.
+    """Run tables or figures of a paper again.
 
     Our scores with intervals beside the published ones, and what agrees. Any recipe key is an
-    option, for all rows that do not set it.
+    option, for all rows that do not set it. Several studies share what they have in common.
 
     Example: tasklm study tlm-table-4 --data tasks/ --corpus texts/ --dry-run
     """
-    if not name:
+    names, options = files_and_options([*(words or []), *context.args])
+    if not names:
         _list()
         return
     if data is None:
@@ -60,30 +69,33 @@ def study(
         from tasklm.studying import flow
         from tasklm.studying.jobs import Order, part_of
         from tasklm.studying.lines import estimates_table
-        from tasklm.studying.study import load_study
+        from tasklm.studying.study import load_studies
 
-        loaded = load_study(name)
+        studies = load_studies(names)
+        folder = studies[0].name if len(studies) == 1 else "studies"
         order = Order(
             data=data,
             corpus=tuple(corpus or ()),
-            out=out or Path("runs") / loaded.name,
+            out=out or Path("runs") / folder,
             scale=scale,
             tasks=tuple(",".join(tasks).split(",")) if tasks else (),
-            overrides=overrides_of(context.args),
+            overrides=overrides_of(options),
             part=part_of(part),
             at_once=at_once,
         )
     if dry_run:
-        table, total = estimates_table(flow.dry_run(loaded, order), at_once)
+        table, total = estimates_table(flow.dry_run(studies, order), at_once)
         Console().print(table)
         say(Console(), total)
         return
     with stoppable(order.out):
-        outcome = flow.run_study(loaded, order, tracker)
+        outcomes = flow.run(studies, order, tracker)
     if as_json:
-        typer.echo(json_line(outcome.to_dict()))
-    else:
-        _show(outcome, order.out / flow.PAGE)
+        values = [outcome.to_dict() for outcome in outcomes.values()]
+        typer.echo(json_line(values[0] if len(values) == 1 else values))
+        return
+    for path, outcome in outcomes.items():
+        _show(outcome, path / flow.PAGE)
 
 
 def _list() -> None:

@@ -113,7 +113,7 @@ def _drawn(count: int, generator: np.random.Generator) -> Floats:
 def measure_curve(task: Task, train: Examples, dev: Examples, metric: str, seconds: float) -> Curve:
     """The learning curve within some seconds; two folds are fitted in any case."""
     started = time.monotonic()
-    some = evenly(train, examples_in(task, train, FITTING * seconds))
+    some = with_all_classes(train, examples_in(task, train, FITTING * seconds))
     fitted = _fitted(task, some, dev, metric)
     refit = fitted.refit
     assert refit is not None and isinstance(fitted.wide, Wide)
@@ -165,6 +165,19 @@ def _point(judge: _Judge, rounds: Sequence[_Round], dev: Sequence[Example], size
     on_train = np.split(judge.statistics(held, labels), ends)
     on_dev = [judge.statistics(dev, each.on_dev[size]) for each in rounds]
     return Point(float(np.mean([each.sizes[size] for each in rounds])), on_train, on_dev)
+
+
+def with_all_classes(train: Sequence[Example], count: int) -> list[Example]:
+    """So many examples, evenly spread, and the first of each class that none of them has: models
+    of fewer classes would give other outputs than the task's.
+    """
+    places = evenly(range(len(train)), count)
+    classes = {train[place].label for place in places if isinstance(train[place].label, str)}
+    for place, example in enumerate(train):
+        if isinstance(example.label, str) and example.label not in classes:
+            classes.add(example.label)
+            places.append(place)
+    return [train[place] for place in sorted(places)]
 
 
 def examples_in(task: Task, train: Sequence[Example], seconds: float) -> int:

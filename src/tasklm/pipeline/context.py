@@ -199,8 +199,8 @@ class Trained:
 
     @property
     def has_network(self) -> bool:
-        """Whether any fine-tuning took a step; otherwise the linear model is all there is."""
-        return any(seed.summary()["steps"] for seed in self.seeds)
+        """Whether a network was trained; otherwise the linear model is all there is."""
+        return self.parts.wide is None or any(seed.summary()["steps"] for seed in self.seeds)
 
     def best_answers(self, split: str) -> list[Answer]:
         """The answers of the best seed on a split."""

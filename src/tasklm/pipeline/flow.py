@@ -285,6 +285,9 @@ def _ensemble_rows(ours: Trained, ours_test: Predicted | None) -> list[Row]:
 
 def _require_a_model(run: Run, task: TaskData) -> None:
     """Refuses a run that would end without any trained model."""
-    if run.recipe.finetune.epochs == 0 and not may_stay_linear(run, task):
+    recipe = run.recipe
+    if recipe.finetune.epochs != 0 or recipe.train.steps != 0:
+        return
+    if not may_stay_linear(run, task):
         problem = "finetune.epochs = 0 leaves the linear model of words alone, but there is none"
         raise RecipeError([f"{problem} (finetune.wide, or the kind of task): give 1 or more"])

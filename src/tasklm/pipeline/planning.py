@@ -13,6 +13,7 @@ from tasklm.corpus.words import count_words
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
 from tasklm.encoders.shapes import SIZES, encoder_of, layers_and_width, shape_of
+from tasklm.errors import RecipeError
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.pipeline.scope import scope_after_reading, time_left
@@ -104,7 +105,7 @@ class _Sizes:
 
     def tokens_read(self, size: str) -> float:
         """How many tokens stage 1 reads at a size."""
-        steps, length = self.recipe.train.steps, self.recipe.tokens.rows
+        steps, length = self.recipe.train.steps, self.recipe.tokens.external_rows
         if steps is not None:
             return float(steps * (self.recipe.train.batch or BATCH) * length)
         if self.stage1_seconds is None:
@@ -237,6 +238,9 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
     if recipe.train.start and not (start := starting_weights(Path(recipe.train.start))).any_length:
         most = min(most, start.shape.positions)
     length = tokens.length or _longest_rows(task, most)
+    if (tokens.external_length or 0) > length:
+        problem = f"tokens.external_length = {tokens.external_length} is more than tokens.length"
+        raise RecipeError([f"{problem} ({length}), the positions of the encoder: lower it"])
     lowercase = tokens.lowercase
     if lowercase is None:
         lowercase = not task.task.cased

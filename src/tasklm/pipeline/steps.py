@@ -141,6 +141,7 @@ def training_context(
         encoded_raw_text(run, task, tokens, raw),
         raw.key,
         _held_out(recipe, tokens),
+        recipe.tokens.external_length,
     )
 
 
@@ -338,6 +339,13 @@ def train_scoring_model(
     return folder, key
 
 
+def _require_stage1(stage1: Path) -> None:
+    """Refuses to do without fine-tuning where stage 1 took no step either."""
+    if not _as_trained(stage1).steps:
+        problem = "finetune.epochs = 0 keeps the model of stage 1, but that has no step"
+        raise RecipeError([f"{problem}: raise the budget or train.steps, or give 1 or more epochs"])
+
+
 def finetune(
     run: Run,
     task: TaskData,
@@ -353,14 +361,14 @@ def finetune(
     recipe = run.recipe
     decided = trainings[0].folder / "plan.json"
     with damage_is_clear(decided):
-        planned = read_json(
-            decided
-        )  # may come from a run with other numbers, or from an earlier version
+        planned = read_json(decided)  # may come from a run with other numbers, or an older one
         epochs = recipe.finetune.epochs
         if epochs is None:
             epochs = int(planned["epochs"])
         tunings = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS))
         ending = float(planned.get("ending", 0.0))
+    if not epochs and parts.wide is None:
+        _require_stage1(trainings[0].folder)
     # a different number of seeds repeats none of them
     settings = dataclasses.replace(recipe.finetune, seeds=1)
     seeds = seeds_of(run.folder, len(trainings), tunings)

@@ -40,11 +40,23 @@ class Tokens:
         low=SHORTEST_ROW,
         high=LONGEST_ROW,
     )
+    external_length: int | None = key(
+        None,
+        "maximum sequence length of selected text, in tokens; auto: tokens.length, its maximum",
+        low=SHORTEST_ROW,
+        high=LONGEST_ROW,
+        later=True,
+    )
 
     @property
     def rows(self) -> int:
         """Tokens per row: as given, or the default if no data has been read yet."""
         return self.length or USUAL_ROW
+
+    @property
+    def external_rows(self) -> int:
+        """Tokens per row of selected text."""
+        return self.external_length or self.rows
 
     @property
     def folds_case(self) -> bool:
@@ -284,7 +296,8 @@ class Finetune(Moments, RawText):
         (
             "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
             "by the number of examples (of several tasks, the mean), fewer if minutes are short; "
-            "0: none, the linear model alone"
+            "0: none, the linear model alone, or without one (finetune.wide) the model that "
+            "stage 1 leaves"
         ),
         low=0,
     )

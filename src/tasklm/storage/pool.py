@@ -57,7 +57,7 @@ class Twin:
             self.tell(f"{error.file} is damaged ({error.problem}); building it again")
             self.drop()
             return False
-        _link(self.folder, folder)
+        linked_copy(self.folder, folder)
         return True
 
     def drop(self) -> None:
@@ -67,7 +67,7 @@ class Twin:
     def keep(self, finished: Path) -> None:
         """Keeps a finished artefact for other runs."""
         partial = self._beside("partial")
-        _link(finished, partial)
+        linked_copy(finished, partial)
         self.drop()
         publish(partial, self.folder)
 
@@ -78,7 +78,7 @@ class Twin:
         return self.folder.with_name(f".{self.folder.name}.{what}")
 
 
-def _link(source: Path, target: Path) -> None:
+def linked_copy(source: Path, target: Path) -> None:
     """A folder with links to all files of another; what was there is deleted."""
     remove(target)
     with full_disk_is_clear(target):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from tasklm.corpus.corpus_text import local_text
@@ -34,6 +35,22 @@ class Order:
     overrides: Keys = field(default_factory=dict)
     part: tuple[int, int] = (1, 1)
     at_once: int = 1
+    pool: Path | None = None  # a folder for what runs share; None: that of the study
+
+    def of(self, study: Study, studies: Sequence[Study]) -> Order:
+        """That of one of these studies: if there are several, each has a folder of its own."""
+        if len(studies) == 1:
+            return self
+        known = set(chain.from_iterable(other.tasks for other in studies))
+        tasks = []
+        for entry in self.tasks:
+            name, path = named_value(entry)
+            if (name or path) in study.tasks or (name or path) not in known:
+                tasks.append(entry)
+        if self.tasks and not tasks:
+            problem = f"none of them is a task of {study.name}"
+            raise RecipeError([f"--tasks: {problem}; it has {', '.join(study.tasks)}"])
+        return replace(self, out=self.out / study.name, pool=self.out, tasks=tuple(tasks))
 
 
 @dataclass(frozen=True)
@@ -44,18 +61,20 @@ class Job:
     line: Line
     folder: Path
     recipe: Recipe
+    study: str = ""
     content: str = ""  # a hash of the files that it reads
 
     @property
     def title(self) -> str:
         """What it is called in messages."""
-        return f"{self.task}, {self.line.name}"
+        return f"{self.study}, {self.task}, {self.line.name}"
 
 
 def jobs_of(study: Study, order: Order) -> list[Job]:
     """All runs of a study on the tasks whose data is there, in the order of the table."""
     scale, jobs = load_scale(order.scale), list[Job]()
     lines = [line for line in study.lines if not line.reference]
+    pool = order.pool or order.out
     for task, path in task_folders(study, order).items():
         for line in lines:
             keys = {
@@ -67,12 +86,12 @@ def jobs_of(study: Study, order: Order) -> list[Job]:
                 **line.recipe,
                 "data.train": str(path),
                 "data.corpus": list(order.corpus),
-                "hardware.cache": str(order.out / CACHE),
-                "hardware.shared": str(order.out / SHARED),
+                "hardware.cache": str(pool / CACHE),
+                "hardware.shared": str(pool / SHARED),
             }
             recipe = absolute(from_dict(with_overrides({}, keys)))
             folder = order.out / RUNS / plain(task) / plain(line.name)
-            jobs.append(Job(task, line, folder.absolute(), recipe))
+            jobs.append(Job(task, line, folder.absolute(), recipe, study.name))
     return _with_contents(jobs)
 
 

@@ -76,8 +76,10 @@ def about(outcome: Outcome) -> list[str]:
     scored = [cell for cell in outcome.cells if cell.ours is not None]
     metrics = {cell.task: f"{metric_name(cell.metric)} on {cell.split}" for cell in scored}
     listed = ", ".join(f"{task} {metric}" for task, metric in metrics.items())
+    given = "".join(f" --{key} {value}" for key, value in outcome.given.items())
+    with_keys = f", with{given}" if given else ""
     lines = [
-        f"Ours × 100, mean ± sd of seeds: {listed}. Scale “{outcome.scale}”.",
+        f"Ours × 100, mean ± sd of seeds: {listed}. Scale “{outcome.scale}”{with_keys}.",
         f"Published: {study.source}, on {study.split}, at the paper's own scale: compare how rows "
         "differ, not how high they are.",
         f"Differences are paired over the same examples and seeds; intervals are "

@@ -14,9 +14,9 @@ from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, from_dict
 from tasklm.run_folder import SCORES
 from tasklm.storage.files import read_json
-from tasklm.studying.jobs import Job
+from tasklm.studying.jobs import Job, Order
 from tasklm.studying.running import is_done
-from tasklm.studying.study import AVERAGE, Claim, Line, Study
+from tasklm.studying.study import AVERAGE, Claim, Keys, Line, Study
 
 CONFIRMED, AGAINST = "confirmed", "not confirmed"
 UNDECIDED, UNMEASURED = "undecided", "not measured"
@@ -75,6 +75,7 @@ class Outcome:
     findings: list[Finding]
     axis: dict[str, float] = field(default_factory=dict)  # row → where it stands on the x axis
     confidence: float = 0.95  # of all intervals
+    given: Keys = field(default_factory=dict)  # recipe keys of the command line
 
     def cells_of(self, line: Line) -> list[Cell]:
         """A row on each task."""
@@ -111,6 +112,7 @@ class Outcome:
             "published_on": self.study.split,
             "scale": self.scale,
             "confidence": self.confidence,
+            "given": self.given,
             "tasks": list(self.tasks),
             "cells": cells,
             "claims": claims,
@@ -126,7 +128,7 @@ def _mean(scores: Sequence[float | None]) -> float | None:
 
 
 def outcome_of(
-    study: Study, scale: str, jobs: Sequence[Job], problems: Mapping[str, str]
+    study: Study, order: Order, jobs: Sequence[Job], problems: Mapping[str, str]
 ) -> Outcome:
     """The results of the runs that are finished."""
     scores = {
@@ -139,7 +141,9 @@ def outcome_of(
     findings = [finding_of(claim, _differences(claim, folders, scores)) for claim in study.claims]
     tasks = tuple(dict.fromkeys(job.task for job in jobs))
     confidence = jobs[0].recipe.evaluate.confidence
-    return Outcome(study, scale, tasks, cells, findings, axis_of(study), confidence)
+    plot = axis_of(study)
+    given = order.overrides
+    return Outcome(study, order.scale, tasks, cells, findings, plot, confidence, given)
 
 
 def axis_of(study: Study) -> dict[str, float]:

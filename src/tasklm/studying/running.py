@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -21,7 +21,16 @@ from tasklm.corpus.processes import usable_cores
 from tasklm.errors import DamagedError
 from tasklm.recipe.toml import dump
 from tasklm.run_folder import SCORES
-from tasklm.storage.files import digest, make_folder, read_json, write_record, write_text
+from tasklm.storage.files import (
+    digest,
+    make_folder,
+    publish,
+    read_json,
+    remove,
+    write_record,
+    write_text,
+)
+from tasklm.storage.pool import linked_copy
 from tasklm.studying.jobs import Job
 from tasklm.tracking import Tracker
 
@@ -56,29 +65,59 @@ class _Running:
     output: IO[bytes]
 
 
-def run_all(jobs: Sequence[Job], at_once: int, tracker: Tracker) -> dict[str, str]:
-    """Does the runs that are not done; titles of those that failed → why."""
+def run_all(
+    jobs: Sequence[Job],
+    at_once: int,
+    tracker: Tracker,
+    after: Callable[[Job, Mapping[str, str]], None] = lambda job, problems: None,
+) -> dict[str, str]:
+    """Does the runs that are not done; titles of those that failed → why. Runs that are equal, in
+    several studies, are done once. `after` is told of each that ended, and what failed so far.
+    """
+    keys = {job.title: key_of(job) for job in jobs}
+    done = {keys[job.title]: job for job in jobs if is_done(job)}
     waiting = [job for job in jobs if not is_done(job)]
     running, problems = list[_Running](), dict[str, str]()
     with tracker.progress("runs", len(jobs)) as bar:
         bar.advance(len(jobs) - len(waiting))
         try:
             while waiting or running:
-                while waiting and len(running) < at_once:
-                    running.append(_start(waiting.pop(0), at_once, tracker))
-                running = _still(running, problems, bar, tracker)
+                busy = {keys[one.job.title] for one in running}
+                job = next((job for job in waiting if keys[job.title] not in busy), None)
+                if job is not None and len(running) < at_once:
+                    waiting.remove(job)
+                    if twin := done.get(keys[job.title]):
+                        _copy(twin, job)
+                        bar.advance(1)
+                        after(job, problems)
+                    else:
+                        running.append(_start(job, at_once, tracker))
+                    continue
+                before, running = running, _still(running, problems, bar, tracker)
+                ended = [one.job for one in before if one not in running]
+                done |= {keys[job.title]: job for job in ended if is_done(job)}
+                for job in ended:
+                    after(job, problems)
                 time.sleep(PAUSE)
         finally:
             _end(running)
     return problems
 
 
+def _copy(twin: Job, job: Job) -> None:
+    """Gives a run the files of an equal one."""
+    partial = _beside(job, "partial")
+    linked_copy(twin.folder, partial)
+    remove(job.folder)
+    publish(partial, job.folder)
+
+
 def _start(job: Job, at_once: int, tracker: Tracker) -> _Running:
     tracker.say(job.title, "run")
     make_folder(job.folder.parent)
     recipe = _beside(job, "recipe.toml")
-    write_text(recipe, dump(job.recipe))
     threads = job.recipe.hardware.threads or max(1, usable_cores() // at_once)
+    write_text(recipe, dump(job.recipe.changed(hardware={"threads": threads})))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment |= {**SILENT, **dict.fromkeys(THREADS, str(threads))}
     command = [sys.executable, "-m", "tasklm.studying.worker", str(recipe), str(job.folder)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,15 @@ def load_study(name: str) -> Study:
         ) from None
     except ValueError as error:
         raise RecipeError([f"{path} is not valid TOML: {error}"]) from None
+
+
+def load_studies(names: Sequence[str]) -> list[Study]:
+    """Studies by their names; raises RecipeError if two are called alike."""
+    loaded = [load_study(name) for name in dict.fromkeys(names)]
+    called = [study.name for study in loaded]
+    if twice := [name for name in dict.fromkeys(called) if called.count(name) > 1]:
+        raise RecipeError([f"two studies are called {', '.join(twice)}: rename a file"])
+    return loaded
 
 
 def study_from(name: str, values: Mapping[str, Any]) -> Study:

@@ -44,8 +44,14 @@ class TrainingContext:
     raw: EncodedExamples | None = None  # text without labels, of stage 2
     raw_key: str = ""
     held_out: np.ndarray | Sequence[int] = ()  # passages of `external` that stage 1 never reads
+    external_length: int | None = None  # of rows of `external`; None: as of all others
     # what the last seed of stage 2 compiled, for the next
     losses: TaskLosses | None = field(default=None, init=False)
+
+    @property
+    def external_rows(self) -> int:
+        """Tokens of a row of selected text."""
+        return self.external_length or self.length
 
     @property
     def stage2_examples(self) -> EncodedExamples:

@@ -190,8 +190,10 @@ def run_stage2(
     average = _weight_average(stage.module, settings)
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, context, tracker)
-    if context.wide is not None and not turns_of(context.task) and not checkpoints.there:
-        stage.judge(0)  # the wide part alone
+    if context.wide is None and not plan.epochs:
+        stage.model.head.load_state_dict(under("head.", weights))
+    if not checkpoints.there and _is_model_before_training(context, plan):
+        stage.judge(0)
 
     def loop() -> Loop:
         return Loop(
@@ -214,6 +216,15 @@ def run_stage2(
     chosen = {"learning_rate": peak, "batch": batch_of(settings, context)}
     write_json(folder / SUMMARY, {**summary, **_best_of(stage, plan, summary), **chosen})
     checkpoints.clear()
+
+
+def _is_model_before_training(context: TrainingContext, plan: Stage2Plan) -> bool:
+    """Whether there is a model to score before the first step: the wide part alone, or where no
+    step follows, that of stage 1.
+    """
+    if context.wide is None:
+        return not plan.epochs
+    return not turns_of(context.task)
 
 
 def _title_of(seed: Seed) -> str:

@@ -88,7 +88,8 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
 def _text(context: TrainingContext, batch: int, seed: int, left_out: np.ndarray) -> PackedStream:
     """The selected text in batches, without some passages."""
     assert context.external is not None
-    return PackedStream(context.external, context.vocabulary, context.length, batch, seed, left_out)
+    length = context.external_rows
+    return PackedStream(context.external, context.vocabulary, length, batch, seed, left_out)
 
 
 def _all_but_best(context: TrainingContext) -> np.ndarray:
@@ -112,7 +113,8 @@ def held_out_text(
     assert context.external is not None
     passages, objective, machine = np.asarray(context.held_out), stage.objective, context.machine
     some, all_rows = rows_measured(steps, batch)
-    plain = packed_rows(context.external, passages, context.vocabulary, context.length, all_rows)
+    length = context.external_rows
+    plain = packed_rows(context.external, passages, context.vocabulary, length, all_rows)
     text = objective.held_out(plain, SEED)
     return HeldOutText(
         stage.module,
