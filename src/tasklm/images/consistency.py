@@ -84,13 +84,12 @@ def divergence(targets: Tensor, logits: Tensor) -> Tensor:
     probabilities.
     """
     apart = targets - functional.log_softmax(logits, -1)
-    summed: Tensor = (targets.exp() * apart).sum(-1)
-    return summed
+    return (targets.exp() * apart).sum(-1)
 
 
 def unit(noise: Tensor) -> Tensor:
     """Noise (images, …) brought to norm 1 for each image."""
-    norms = noise.flatten(1).norm(dim=1).clamp(min=LEAST)
+    norms: Tensor = torch.linalg.vector_norm(noise.flatten(1), dim=1).clamp(min=LEAST)
     return noise / norms.view(-1, *[1] * (noise.dim() - 1))
 
 

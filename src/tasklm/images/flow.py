@@ -101,6 +101,8 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, clock: Clock | None
     machine = set_up(recipe.hardware)
     if machine.ranks.total > 1:
         raise RecipeError(["images are learnt by one process: run without torchrun"])
+    # shapes stay the same, so that it pays to try the algorithms of convolutions
+    torch.backends.cudnn.benchmark = machine.device.type == "cuda"
     artefacts = Artefacts(folder, tell=tracker.warn)
     cache = Artefacts(cache_folder(recipe, folder), None, tracker.say, tracker.warn)
     run = Run(recipe, artefacts, cache, machine, tracker, clock or Clock())
