@@ -24,7 +24,7 @@ PUBLISHED = {
     "cvt-random": ("13.80 ± 0.30", "11.10 ± 0.26"),
     "cvt-adversarial": ("12.01 ± 0.11", "10.11 ± 0.15"),
 }
-SHIFTS, NORM_WITH_SHIFTS = 2, 8.0
+SHIFTS = 2
 OF_FIGURE = ("vat", "cvt-vat")
 
 
@@ -53,7 +53,6 @@ class Wanted:
         }
         if self.shifts:
             keys |= {"image.shifts": SHIFTS, "image.flips": True}
-            keys["image.noise_norm"] = NORM_WITH_SHIFTS
         return keys if steps is None else {**keys, "image.steps": steps}
 
 

@@ -58,7 +58,8 @@ class Studies:
         if noise != NONE and not students:
             problem = f"image.noise = {noise!r}: without finetune.unlabelled nothing reads it"
             raise RecipeError([f"{problem}; leave it out"])
-        return cls(students, noise, settings.noise_norm, settings.noise_probe, settings.view_weight)
+        norm = settings.noise_norm or 0.0  # auto is decided with the plan of a run
+        return cls(students, noise, norm, settings.noise_probe, settings.view_weight)
 
     @property
     def passes(self) -> float:

@@ -28,6 +28,7 @@ from tasklm.images.settings import check_settings, supervised, with_kind
 from tasklm.images.training import (
     Course,
     ImagePlan,
+    Scaling,
     first_plan,
     measured_plan,
     scaling_of,
@@ -140,6 +141,8 @@ def _flow(run: Run, until: str) -> Scores | None:
     read = f"{plan.batch} labelled images"
     if plan.unlabelled_batch:
         read += f" and {plan.unlabelled_batch} without labels"
+    if course.studies.noise != "none":
+        read += f", {course.studies.noise} noise of norm {plan.noise_norm:g}"
     network = ImageNet(course.shape).parameters_in_all
     sizes_text = f"{network / 1e6:.2f}M weights, {course.shape.side} × {course.shape.side} cells"
     run.tracker.say(f"{sizes_text}; {plan.steps:,} steps of {read}", "plan")
@@ -189,8 +192,8 @@ def course_for(run: Run, data: ImageData) -> Course:
         labels = [data.classes[number] for number in numbers]
         return float(metric.value(metric.statistics(gold, labels).sum(0)))
 
-    plan = first_plan(recipe, data, machine)
     scaling = _scaling(run, data)
+    plan = first_plan(recipe, data, machine, scaling)
     course = Course(data, recipe, plan, machine, scaling, score)
     key = digest(
         [VERSION, data.key, dataclasses.asdict(plan), *_settings(recipe), str(recipe.budget)]
@@ -213,7 +216,7 @@ def course_for(run: Run, data: ImageData) -> Course:
         return dataclasses.replace(course, plan=ImagePlan(**read_json(folder / "plan.json")))
 
 
-def _scaling(run: Run, data: ImageData) -> tuple[torch.Tensor, torch.Tensor]:
+def _scaling(run: Run, data: ImageData) -> Scaling:
     """The mean and the scale of the pixels, kept beside the images."""
 
     def build(folder: Path) -> None:

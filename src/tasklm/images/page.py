@@ -168,6 +168,7 @@ def _reproduce(run: Run, course: Course) -> Html:
             "width": plan.width,
             "steps": plan.steps,
             "unlabelled_batch": plan.unlabelled_batch or None,
+            "noise_norm": plan.noise_norm,
         },
         finetune={"batch": plan.batch},
         budget={"minutes": None},

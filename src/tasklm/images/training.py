@@ -44,6 +44,11 @@ SEED_OF_DRAWS = 1000  # as those of stage 2 of text
 AT_ONCE = 500  # images that are predicted together
 BETA2, EPSILON = 0.999, 1e-8  # of Adam, where the recipe has the values for text
 MEASURED_SECONDS = 2.0
+# noise by the norm of images: the VAT code has 10, and 8 with shifts; whitened images have √3072
+NOISE_SHARE, SHARE_WITH_SHIFTS = 10.0 / 55.4, 8.0 / 55.4
+MOST_NORMS = 1000  # images whose norms are taken
+
+Scaling = tuple[torch.Tensor, torch.Tensor]  # the mean and the scale of the pixels
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class ImagePlan:
     steps: int
     batch: int
     unlabelled_batch: int
+    noise_norm: float
     seconds: float | None = None  # for each seed; None: as long as it takes
 
 
@@ -65,7 +71,7 @@ class Course:
     recipe: Recipe
     plan: ImagePlan
     machine: Machine
-    scaling: tuple[torch.Tensor, torch.Tensor]  # mean and scale of the pixels
+    scaling: Scaling
     score: Callable[[NDArray[np.int64]], float] | None  # of numbers of classes on dev
 
     @property
@@ -77,10 +83,11 @@ class Course:
     @property
     def studies(self) -> Studies:
         """What learns from images without labels."""
-        return Studies.of(self.recipe.finetune.unlabelled, self.recipe.image)
+        studies = Studies.of(self.recipe.finetune.unlabelled, self.recipe.image)
+        return dataclasses.replace(studies, norm=self.plan.noise_norm)
 
 
-def first_plan(recipe: Recipe, data: ImageData, machine: Machine) -> ImagePlan:
+def first_plan(recipe: Recipe, data: ImageData, machine: Machine, scaling: Scaling) -> ImagePlan:
     """The sizes and steps of a recipe, before any measurement."""
     gpu, image = machine.device.type == "cuda", recipe.image
     if image.shifts >= data.size:
@@ -91,10 +98,26 @@ def first_plan(recipe: Recipe, data: ImageData, machine: Machine) -> ImagePlan:
     if Studies.of(recipe.finetune.unlabelled, image).students:
         others = image.unlabelled_batch or TIMES * batch
     steps = image.steps or (STEPS_ON_GPU if gpu else STEPS)
-    return ImagePlan(image.width or (WIDTH_ON_GPU if gpu else WIDTH), steps, batch, others)
+    width = image.width or (WIDTH_ON_GPU if gpu else WIDTH)
+    norm = image.noise_norm
+    if norm is None:
+        share = SHARE_WITH_SHIFTS if image.shifts or image.flips else NOISE_SHARE
+        norm = round(share * _usual_norm(recipe, data, scaling), 2)
+    return ImagePlan(width, steps, batch, others, norm)
 
 
-def scaling_of(recipe: Recipe, data: ImageData, machine: Machine) -> tuple[Any, Any]:
+def _usual_norm(recipe: Recipe, data: ImageData, scaling: Scaling) -> float:
+    """The mean norm of some images as the network reads them."""
+    some = data.studied[:: -(-len(data.studied) // MOST_NORMS)]
+    shape = NetShape(data.size, 1, len(data.classes), recipe.image.whiten == ZCA)
+    scaler = ImageNet(shape)
+    scaler.mean.copy_(scaling[0])
+    scaler.scale.copy_(scaling[1])
+    pixels = torch.from_numpy(np.ascontiguousarray(data.pool.pixels[some]))
+    return float(scaler.scaled(pixels).flatten(1).norm(dim=1).mean())
+
+
+def scaling_of(recipe: Recipe, data: ImageData, machine: Machine) -> Scaling:
     """The mean and the scale of the pixels that training reads, hidden labels or not."""
     return fitted(data.pool.pixels[data.studied], recipe.image.whiten, machine.device)
 

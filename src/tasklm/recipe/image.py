@@ -73,8 +73,11 @@ class Image:
         "adversarial noise; auto: adversarial with vat, else none",
         choices=NOISES,
     )
-    noise_norm: float = key(
-        10.0, "norm of that noise, on scaled pixels (the VAT code: 10; 8 with shifts)", low=0.0
+    noise_norm: float | None = key(
+        None,
+        "norm of that noise, on scaled pixels; auto: 18 % of the mean norm of an image, 14 % with "
+        "shifts (the VAT code: 10 and 8, where images have 55)",
+        low=0.0,
     )
     noise_probe: float = key(
         1.0,
