@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.kernels import KeySet
 from tasklm.corpus.sources import find_files
-from tasklm.corpus.store import PassageStore, build_store, corpus_key
+from tasklm.corpus.store import PassageStore, build_store, corpus_key, kept_store
 from tasklm.errors import DamagedError, DataError, RunError
 from tasklm.tracking import SILENT, Tracker
 
@@ -144,6 +145,25 @@ def test_it_is_an_artefact_with_a_key_and_starts_over_half_written_files(tmp_pat
     assert PassageStore.open(folder).texts(0, 2) == ["some text", "more text"]
     corpus(tmp_path / "corpus", ["some text", "more texts"])
     assert corpus_key(text_of(files)) != key
+
+
+def test_files_with_other_times_are_known_by_their_content(tmp_path: Path) -> None:
+    files = corpus(tmp_path / "corpus", ["some text", "more text"])
+    cache = Artefacts(tmp_path / "cache")
+    store, key, name = kept_store(text_of(files), cache, SILENT)
+    assert (key, cache.builds) == (corpus_key(text_of(files)), 1)
+    for path in files:
+        os.utime(path, (1, 1))
+    assert corpus_key(text_of(files)) != key
+    again, *known = kept_store(text_of(files), cache, SILENT)
+    assert known == [key, name] and cache.builds == 1
+    assert again.folder == store.folder
+    _, other, _ = kept_store(text_of(files, 128), cache, SILENT)  # other settings
+    assert other != key and cache.builds == 2
+    corpus(tmp_path / "corpus", ["some text", "mere text"])  # as long
+    changed, other, _ = kept_store(text_of(files), cache, SILENT)
+    assert other != key and cache.builds == 3
+    assert changed.texts(0, 2) == ["some text", "mere text"]
 
 
 def test_a_table_without_text_beside_the_corpus_is_left_out_and_named(tmp_path: Path) -> None:

@@ -202,6 +202,25 @@ def test_rerank_without_answers_says_so(run: Path, tmp_path: Path) -> None:
     assert "λ = 1 by default" in result.stderr and "none with an answer" in result.stderr
 
 
+def test_rerank_says_the_word_error_rate(run: Path, tmp_path: Path) -> None:
+    texts = ("the cat", "music")
+    candidates = [
+        {"text": text, "score": score} for text, score in zip(texts, (0, 9e9), strict=True)
+    ]
+    lists = write_jsonl(
+        tmp_path / "lists.jsonl", [{"candidates": candidates, "reference": "the cat"}]
+    )
+    result = runner.invoke(app, ["rerank", str(run), str(lists), "--dev", str(lists)])
+    said = "word error rate 100.00 % (100.00 % with the scores alone, 0.00 % at best) on 1 lists"
+    assert said in result.stderr and rows_of(result)[0]["choice"] == 1
+    result = runner.invoke(app, ["rerank", str(run), str(lists), "--errors", "characters"])
+    assert "character error rate 100.00 % (100.00 %" in result.stderr  # 6 of 6 characters
+    result = runner.invoke(app, ["rerank", str(run), str(lists), "--errors", "syllables"])
+    assert isinstance(result.exception, RecipeError) and "words, characters" in str(
+        result.exception
+    )
+
+
 def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
     lists = write_jsonl(tmp_path / "lists.jsonl", [{"candidates": [{"text": "a", "score": 1}]}])
     (tmp_path / "empty.txt").write_text("")
@@ -214,7 +233,7 @@ def test_what_cannot_be_scored_is_told(run: Path, tmp_path: Path) -> None:
         (
             ["rerank", str(run), str(lists), "--dev", str(lists)],
             DataError,
-            "no list has an 'answer'",
+            "no list has a 'reference' or an 'answer'",
         ),
         (
             ["rerank", str(run), str(lists), "--dev", str(lists), "--weight", "1"],

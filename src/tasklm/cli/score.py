@@ -99,32 +99,41 @@ def rerank(
     file: Annotated[Path, typer.Argument(help="Lists of candidates, as JSON lines.")],
     dev: Annotated[
         Path | None,
-        typer.Option(help="Lists with answers, used to choose λ from 0.05, 0.10, … 1.00."),
+        typer.Option(
+            help="Lists with references or answers, used to choose λ from 0.05, 0.10, … 1.00."
+        ),
     ] = None,
     weight: Annotated[
         float | None,
         typer.Option(help="Value of λ, instead of --dev; 1 if neither is given.", min=0.0),
     ] = None,
+    errors: Annotated[
+        str, typer.Option(help="What an error rate counts: words or characters.")
+    ] = "words",
     out: Out = None,
 ) -> None:
     """Re-rank lists of candidates by likelihood.
 
     Chooses from each list the candidate with the largest score + λ · pseudo-log-likelihood. A line
-    is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "answer": 0}; the optional
-    answer, an index from 0 or a text, is used for --dev and to report the accuracy.
+    is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "reference": "a text"}; the
+    optional reference, what was said, is used for --dev and to report the word error rate. Instead
+    of it, or beside it, an answer, an index from 0 or a text, does so for the accuracy.
 
     Example: tasklm rerank runs/first lists.jsonl --dev dev-lists.jsonl
     """
     from tasklm.evaluate.reranking import best_weight, read_candidates
+    from tasklm.evaluate.word_errors import UNITS
 
+    if errors not in UNITS:
+        raise RecipeError([f"--errors {errors!r}: choose from {', '.join(UNITS)}"])
     if dev is not None and weight is not None:
         raise RecipeError(["--dev chooses λ and --weight sets it; give only one of them"])
     lists, tuning = read_candidates(file), read_candidates(dev) if dev is not None else []
     scorer = _scorer(run)
     if dev is not None:
         likelihoods = _likelihoods(scorer, tuning)
-        weight, _ = best_weight(tuning, likelihoods, dev)
-        _say(f"λ = {weight}, chosen on {dev}: {_accuracies(tuning, likelihoods, weight)}")
+        weight = best_weight(tuning, likelihoods, dev, errors)
+        _say(f"λ = {weight}, chosen on {dev}: {_quality(tuning, likelihoods, weight, errors)}")
     elif weight is None:
         weight = 1.0
         _say("λ = 1 by default; --dev FILE would fit it to the scale of the scores")
@@ -133,7 +142,7 @@ def rerank(
         [_choice(each, scores, weight) for each, scores in zip(lists, likelihoods, strict=True)],
         out,
     )
-    _say(f"λ = {weight}: {_accuracies(lists, likelihoods, weight)}")
+    _say(f"λ = {weight}: {_quality(lists, likelihoods, weight, errors)}")
 
 
 def _scorer(run: Path) -> Scorer:
@@ -170,6 +179,28 @@ def _choice(each: CandidateList, likelihoods: Sequence[float], weight: float) ->
         "sum": score + weight * pll,
     }
     return row if each.right is None else {**row, "right": chosen in each.right}
+
+
+def _quality(
+    lists: Sequence[CandidateList],
+    likelihoods: Sequence[Sequence[float]],
+    weight: float,
+    unit: str,
+) -> str:
+    """The error rates where there are references, and the accuracy where there are answers."""
+    from tasklm.evaluate.reranking import Errors
+
+    errors = Errors.of(lists, unit)
+    if not errors.total:
+        return _accuracies(lists, likelihoods, weight)
+    rates = errors.rates(likelihoods, weight)
+    line = (
+        f"{unit.removesuffix('s')} error rate {rates.chosen:.2f} % ({rates.by_score:.2f} % with "
+        f"the scores alone, {rates.least:.2f} % at best) on {rates.lists:,} lists with a reference"
+    )
+    if any(each.right is not None for each in lists):
+        return f"{line}; {_accuracies(lists, likelihoods, weight)}"
+    return line
 
 
 def _accuracies(

@@ -32,6 +32,7 @@ from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.file_reading import FileReading
 from tasklm.corpus.portions import Ints, portion_places, read_files
 from tasklm.corpus.processes import in_order, processes_for
+from tasklm.corpus.same_text import store_of_same_text
 from tasklm.corpus.sources import Document, NoTextColumn, fingerprint
 from tasklm.corpus.store_writer import StoreWriter, cut_documents
 from tasklm.errors import DataError, RunError
@@ -52,13 +53,23 @@ def corpus_key(text: CorpusText) -> str:
     return digest(["corpus", FORMAT, fingerprint(text.files), *text.settings])
 
 
+def _settings_key(text: CorpusText) -> str:
+    """A hash of what else than the files decides what a store has."""
+    return digest([FORMAT, *text.settings])
+
+
 def kept_store(
     text: CorpusText, cache: Artefacts, tracker: Tracker
 ) -> tuple[PassageStore, str, str]:
     """The passages of a corpus, built in the cache unless they exist, with their key and their name
-    in it.
+    in it. Files whose times alone have changed are found by their content.
     """
     key = corpus_key(text)
+    if cache.key(f"corpus-{key}") is None:
+        same = store_of_same_text(cache, text.files, _settings_key(text))
+        if same is not None:
+            tracker.detail("the text is that of an earlier run, though its files have other times")
+            key = same
     name = f"corpus-{key}"
     folder = cache.build(name, key, lambda part: build_store(part, text, tracker))
     return PassageStore.open(folder), key, name
@@ -105,7 +116,10 @@ def build_store(
             ),
         )
     tracker.event("corpus", **counts)
-    write_json(folder / "store.json", {"format": FORMAT, "counts": dict(counts)})
+    write_json(
+        folder / "store.json",
+        {"format": FORMAT, "counts": dict(counts), "settings": _settings_key(text)},
+    )
 
 
 def _batched(documents: Iterator[tuple[Document, int]]) -> Iterator[list[tuple[Document, int]]]:

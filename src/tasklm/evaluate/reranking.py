@@ -1,8 +1,9 @@
 """Re-ranking lists of candidates, such as the n best of a speech recogniser or a translator: argmax
 of score + λ · PLL.
 
-λ is chosen on other lists whose answers are known, from 0.05, 0.10, … 1.00, as with Electric
-(*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561).
+λ is chosen on other lists whose references or answers are known, from 0.05, 0.10, … 1.00, as with
+Electric (*Pre-Training Transformers as Energy-Based Cloze Models*, arXiv 2012.08561): by the word
+error rate where there are references, or else by how often the right candidate wins.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any
 
 from tasklm.corpus.tables import kind_of, read_rows
 from tasklm.errors import DataError
+from tasklm.evaluate.word_errors import UNITS, edits
 
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(1, 21))
 _FORM = (
     'Write lines such as {"id": 1, "candidates": '
-    '[{"text": "a text", "score": -1.5}, …], "answer": 0}.'
+    '[{"text": "a text", "score": -1.5}, …], "answer": 0, "reference": "a text"}.'
 )
 
 
@@ -33,6 +35,7 @@ class CandidateList:
     scores: list[float]  # of the system that produced the list
     # indices of the right ones, empty if the answer is not in the list; None: unknown
     right: frozenset[int] | None
+    reference: str | None = None  # what was said; None: unknown
 
     def chosen(self, likelihoods: Sequence[float], weight: float) -> int:
         """The index of the candidate with the largest score + weight · PLL; the first in a tie."""
@@ -59,7 +62,11 @@ def read_candidates(path: Path) -> list[CandidateList]:
         texts = [_text(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         scores = [_score(candidate, number, wrong) for number, candidate in enumerate(candidates)]
         right = _right(row.values.get("answer"), texts, wrong)
-        lists.append(CandidateList(row.values.get("id", row.line), texts, scores, right))
+        reference = row.values.get("reference")
+        if reference is not None and not isinstance(reference, str):
+            raise wrong(f"'reference' is {json.dumps(reference)}, not a text")
+        number = row.values.get("id", row.line)
+        lists.append(CandidateList(number, texts, scores, right, reference))
     return lists
 
 
@@ -110,21 +117,70 @@ def accuracy(
     return sum(hits) / len(hits)
 
 
+@dataclass(frozen=True)
+class ErrorRates:
+    """The words, or characters, to edit over those of all references, in percent."""
+
+    chosen: float
+    by_score: float  # of the candidates with the largest scores alone
+    least: float  # of the best candidates
+    lists: int  # with a reference
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The edits from each candidate of the lists with references to what was said."""
+
+    lists: Sequence[CandidateList]
+    edits: dict[int, list[int]]  # number of a list → those of its candidates
+    total: int  # words, or characters, of all references
+
+    @classmethod
+    def of(cls, lists: Sequence[CandidateList], unit: str) -> Errors:
+        """Counts them in `words` or `characters`."""
+        split, counted, total = UNITS[unit], dict[int, list[int]](), 0
+        for number, each in enumerate(lists):
+            if each.reference is None:
+                continue
+            wanted = split(each.reference)
+            total += len(wanted)
+            counted[number] = [edits(split(text), wanted) for text in each.texts]
+        return cls(lists, counted, total)
+
+    def rates(self, likelihoods: Sequence[Sequence[float]], weight: float) -> ErrorRates:
+        """The error rates of what is chosen; there must be a reference that is not empty."""
+
+        def rate(by: float) -> float:
+            wrong = [
+                own[self.lists[number].chosen(likelihoods[number], by)]
+                for number, own in self.edits.items()
+            ]
+            return 100.0 * sum(wrong) / self.total
+
+        least = 100.0 * sum(map(min, self.edits.values())) / self.total
+        return ErrorRates(rate(weight), rate(0.0), least, len(self.edits))
+
+
 def best_weight(
-    lists: Sequence[CandidateList], likelihoods: Sequence[Sequence[float]], file: Path
-) -> tuple[float, float]:
-    """The best λ of WEIGHTS, the smallest in a tie, and its accuracy; `file` is named if no list
-    has an answer.
+    lists: Sequence[CandidateList],
+    likelihoods: Sequence[Sequence[float]],
+    file: Path,
+    unit: str = "words",
+) -> float:
+    """The best λ of WEIGHTS, the smallest in a tie: by the error rate where there are references,
+    else by the accuracy; `file` is named if no list has either.
     """
-    best: tuple[float, float] | None = None
-    for weight in WEIGHTS:
-        share = accuracy(lists, likelihoods, weight)
-        if share is not None and (best is None or share > best[1]):
-            best = weight, share
-    if best is None:
+    errors = Errors.of(lists, unit)
+    if not errors.total and all(each.right is None for each in lists):
         raise DataError(
-            "no list has an 'answer', so λ cannot be chosen",
+            "no list has a 'reference' or an 'answer', so λ cannot be chosen",
             file=file,
-            remedy="Add answers, or set λ with --weight.",
+            remedy="Add references or answers, or set λ with --weight.",
         )
-    return best
+
+    def quality(weight: float) -> float:
+        if errors.total:
+            return -errors.rates(likelihoods, weight).chosen
+        return accuracy(lists, likelihoods, weight) or 0.0
+
+    return max(WEIGHTS, key=lambda weight: (quality(weight), -weight))

@@ -99,8 +99,8 @@ def _split(name: str, path: str, data: Data, notes: list[str]) -> list[Example]:
         if name != "test" or error.line != 1 or not _reads_without_labels(kind, file, data):
             raise
         remedy = (
-            f"{error.remedy} If it has no labels, leave --test out: "
-            "the model labels it afterwards (tasklm predict)."
+            f"{error.remedy} If it has no labels, leave --test out (or the file out of the "
+            "folder): the model labels it afterwards (tasklm predict)."
         )
         raise DataError(error.problem, file=file, line=1, remedy=remedy) from None
     labels = {example.label for example in examples if isinstance(example.label, str)}
