@@ -76,6 +76,8 @@ ALLOWED = {
     ): _CALLER,  # an encoder of somebody's own with other layers
     ("device/machine.py", "RuntimeError"): _CAUGHT,
     ("models/answering.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("images/model.py", "ValueError"): _CAUGHT,  # damage_is_clear
+    ("images/network.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("models/linear_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("models/saved_model.py", "ValueError"): _CAUGHT,  # damage_is_clear
     ("serve/served_tasks.py", "AssertionError"): _CALLER,  # gives_sets is asked first

@@ -24,6 +24,8 @@ ANY_KIND = {
     "text_lessons",
     "turns",
     "rivals",
+    "image_classes",
+    "readers.image_files",
     "readers.splits",
     "readers.several",
     "readers.labelled_share",

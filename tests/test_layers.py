@@ -42,6 +42,7 @@ ORDER = [
     {"labelling"},
     {"demo"},
     {"pipeline"},
+    {"images"},
     {"contestants"},
     {"comparing"},
     {"studying", "updating"},

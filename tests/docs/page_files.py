@@ -16,6 +16,7 @@ from tasklm.recipe.parsing import named_value
 from tests.checkpoints import write_checkpoint
 from tests.conftest import labelled, sentences, write_jsonl
 from tests.end_to_end.kind_data import CASES
+from tests.images.samples import write_folder as write_pictures
 
 KIND_FOLDERS = {
     "ner": "tag",
@@ -75,6 +76,9 @@ def write_files(folder: Path) -> None:
         (folder / name).write_text(
             "".join(f"{line}\n" for line in sentences(3, seed)), encoding="utf-8"
         )
+    write_pictures(folder / "photos", 10, 1)
+    write_pictures(folder / "new-photos", 1, 2)
+    shutil.copyfile(next((folder / "new-photos" / "red").iterdir()), folder / "photo.png")
     draw = random.Random(0)
     for name in ("lists.jsonl", "dev-lists.jsonl"):
         lists = [
@@ -177,7 +181,9 @@ def provide(words: list[str], finished: Path, run_cli: Callable[[list[str]], str
 
 
 def _make_run(run: Path, finished: Path, run_cli: Callable[[list[str]], str]) -> None:
-    if run.name == "first":
+    if run.name == "photos":
+        run_cli(["fit", "photos/", "--out", str(run)])
+    elif run.name == "first":
         shutil.copytree(finished / run, run)
     elif run.name == "second":
         run_cli(

@@ -8,12 +8,14 @@ import pytest
 
 import tasklm.api.verbs
 import tasklm.comparing.processes
+import tasklm.images.flow
 import tasklm.pipeline.flow
 from tasklm.evaluate.scores import Scores
 from tasklm.recipe.schema import Recipe
 from tests.comparing.here import in_this_process
 
 run_in_full = tasklm.pipeline.flow.fit
+learn_images_in_full = tasklm.images.flow.fit
 
 
 def small_of(recipe: Recipe) -> Recipe:
@@ -66,11 +68,24 @@ def small_run(recipe: Recipe, *others: Any, **named: Any) -> Scores | None:
     return run_in_full(small_of(recipe), *others, **named)
 
 
+def small_image_run(recipe: Recipe, *others: Any, **named: Any) -> Scores | None:
+    """Runs the real flow of images on the recipe with small numbers in it."""
+    changes: dict[str, dict[str, Any]] = {
+        "image": {"width": 4, "steps": 3, "unlabelled_batch": None},
+        "finetune": {"seeds": 1, "batch": 6},
+        "evaluate": {"bootstrap": 100},
+        "budget": {"minutes": None},
+        "hardware": {"device": "cpu", "precision": "fp32", "threads": 1, "compile": "off"},
+    }
+    return learn_images_in_full(recipe.changed(**changes), *others, **named)
+
+
 def keep_small(patch: pytest.MonkeyPatch) -> None:
     """Makes every training small, by the command line and in Python, and leaves out measuring the
     machine, which takes longer.
     """
     patch.setattr("tasklm.pipeline.flow.fit", small_run)
+    patch.setattr("tasklm.images.flow.fit", small_image_run)
     patch.setattr(tasklm.comparing.processes, "in_a_process", in_this_process)
     patch.setattr(tasklm.api.verbs, "run_pipeline", small_run)
     patch.setattr("tasklm.train.stage_runs.matmul_ceiling", lambda machine: 1e10)

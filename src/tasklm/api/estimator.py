@@ -21,6 +21,8 @@ from tasklm.bill.record import read_bill
 from tasklm.errors import RunError
 from tasklm.evaluate.scores import Scores, of_this_recipe
 from tasklm.evaluate.scores import from_dict as scores_from
+from tasklm.images.entrance import flow_of
+from tasklm.images.model import ImagePredictor, is_image_model
 from tasklm.notebook import Report, ShownBill, ShownExplanation, model_html, settings_html
 from tasklm.pipeline.given_texts import data_keys
 from tasklm.recipe.toml import load as load_recipe
@@ -39,6 +41,8 @@ from tasklm.updating.record import UpdateResult
 
 Texts = str | Path | Sequence[str | Path]  # files, folders or globs of raw text
 Labels = Sequence[Any] | NDArray[Any]
+# the last three are images: files, their bytes, or pixels
+Inputs = Iterable[Input | Path | bytes | NDArray[Any]]
 
 if TYPE_CHECKING:  # scikit-learn is untyped: without this, mypy would accept any method of a TaskLM
 
@@ -65,7 +69,7 @@ class TaskLM(Estimator):
 
     The task may be of any kind; for classification this is a regular scikit-learn classifier.
     Inputs to predict are texts, pairs of texts (tuples), or rows: mappings with the columns of the
-    training data.
+    training data; of a model of images: files, their bytes, or arrays of pixels.
 
     corpus: files, folders or globs of raw text; may also be given to `fit`.
     minutes: wall time for a whole `fit`.
@@ -106,15 +110,14 @@ class TaskLM(Estimator):
         dev: str | Path | None = None,
         test: str | Path | None = None,
     ) -> Self:
-        """Trains on a labelled file of any kind, on several by the names of their tasks, or on
-        texts (or pairs of texts) and their labels; returns itself.
+        """Trains on a labelled file of any kind (or a folder of images), on several by the names
+        of their tasks, or on texts (or pairs of texts) and their labels; returns itself.
 
         Unless settings name data.kind, lists mean several labels, fractional numbers mean scores,
         and everything else means classes. Several tasks are a mapping: {"rte": "RTE/", "sst2":
         "SST-2/"}.
         """
         # not at the top: a linear model predicts without PyTorch
-        from tasklm.pipeline.flow import fit as run_pipeline
         from tasklm.pipeline.flow import held
 
         folder = Path(self.out) if self.out else self._temporary()
@@ -130,7 +133,7 @@ class TaskLM(Estimator):
         if self.minutes is not None:
             overrides["budget.minutes"] = self.minutes
         recipe = load_recipe(Path(self.recipe) if self.recipe else None, overrides)
-        self.scores_ = run_pipeline(recipe, folder, self._tracker())
+        self.scores_ = flow_of(recipe).fit(recipe, folder, self._tracker())
         self.folder_ = folder
         self._use(folder / MODEL, columns_for(recipe))
         if labels is not None:
@@ -161,7 +164,7 @@ class TaskLM(Estimator):
         self._use(run / MODEL, self.predictor_.data)
         return result
 
-    def predict(self, inputs: Iterable[Input], task: str = "") -> NDArray[Any] | list[Any]:
+    def predict(self, inputs: Inputs, task: str = "") -> NDArray[Any] | list[Any]:
         """The prediction for each input: an array of classes; for other kinds a list.
 
         `task`: which of several tasks, here and in the other methods.
@@ -174,19 +177,24 @@ class TaskLM(Estimator):
         if predictor.task.classifies:
             best = self.predict_proba(inputs, task).argmax(axis=1)
             return np.asarray(self._classes(task)[best])
-        labels = [predictor.task.label_of(answer) for answer in predictor.answers(list(inputs))]
+        labels = [
+            predictor.task.label_of(answer) for answer in predictor.answers(list[Any](inputs))
+        ]
         return [list(label) if isinstance(label, tuple) else label for label in labels]
 
-    def answers(self, inputs: Iterable[Input], task: str = "") -> list[Answer]:
+    def answers(self, inputs: Inputs, task: str = "") -> list[Answer]:
         """The full output of the model for each input, as `tasklm predict` prints it.
 
         `task="all"`: the outputs of every one of several tasks that takes the input.
         """
+        given: Iterable[Any] = inputs
         if task == ALL:
             tasks = AllTasks(self._whole())
-            return list(tasks.answers(tasks.examples(inputs)))
+            return list(tasks.answers(tasks.examples(given)))
         predictor = self._trained(task)
-        examples = (example_from(one, predictor.task, predictor.data) for one in inputs)
+        if isinstance(predictor, ImagePredictor):
+            return predictor.answers(list[Any](inputs))
+        examples = (example_from(one, predictor.task, predictor.data) for one in given)
         return [{"text": example.text, **answer} for example, answer in predictor.stream(examples)]
 
     def predict_sets(
@@ -203,7 +211,7 @@ class TaskLM(Estimator):
         rows = predictor.stream_sets(examples, coverage)
         return [{"text": example.text, **row} for example, row in rows]
 
-    def predict_proba(self, inputs: Iterable[Input], task: str = "") -> NDArray[np.float64]:
+    def predict_proba(self, inputs: Inputs, task: str = "") -> NDArray[np.float64]:
         """The probability of each class (columns in the order of `classes_`) for each input."""
         predictor = self._trained(task)
         if not predictor.task.classifies:
@@ -211,14 +219,14 @@ class TaskLM(Estimator):
                 f"predict_proba is for classes, and this model is of kind {predictor.task.kind}"
             )
             raise RunError(f"{problem}. Call predict for labels, or answers for the full output.")
-        answers = predictor.answers(list(inputs))
+        answers = predictor.answers(list[Any](inputs))
         rows = [
             [answer["probabilities"][label] for label in predictor.labels] for answer in answers
         ]
         return np.array(rows, np.float64).reshape(len(rows), len(predictor.labels))
 
     def score(
-        self, inputs: Iterable[Input], labels: Labels, metric: str | None = None, task: str = ""
+        self, inputs: Inputs, labels: Labels, metric: str | None = None, task: str = ""
     ) -> float:
         """A metric of the predictions: by default accuracy for classes, else the kind's first
         metric.
@@ -368,7 +376,9 @@ class TaskLM(Estimator):
         return self.classes_[task] if isinstance(self.classes_, dict) else self.classes_
 
     def _use(self, folder: Path, data: Columns) -> None:
-        self.predictor_, self.model_folder_ = Predictor(folder, data=data), folder
+        images = is_image_model(folder)
+        self.predictor_ = ImagePredictor(folder) if images else Predictor(folder, data=data)
+        self.model_folder_ = folder
         self.__dict__.pop("explainer_", None)  # it belongs to the previous model
         self.classes_ = np.array(self.predictor_.labels)
         if members := members_of(self.predictor_.task):

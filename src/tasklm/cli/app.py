@@ -16,6 +16,7 @@ from tasklm.cli.distill import distill
 from tasklm.cli.explain import check_labels, explain
 from tasklm.cli.export import export
 from tasklm.cli.forecast import DEFAULT_SECONDS, show_forecast
+from tasklm.cli.images import refuse_image_recipe, starter_of
 from tasklm.cli.label_next import label_next
 from tasklm.cli.last_resort import Verbs, guarded
 from tasklm.cli.options import (
@@ -159,12 +160,11 @@ def init(
 
     Example: tasklm init train.csv --corpus texts/ --to recipe.toml
     """
-    from tasklm.pipeline.starter import starting_recipe
-
     overrides = overrides_of(
         context.args, **data_options(train, corpus, dev, test, text_column, label_column)
     )
-    for note in starting_recipe(load_recipe(None, overrides), to):
+    recipe = load_recipe(None, overrides)
+    for note in starter_of(recipe)(recipe, to):
         say(screen, note)
     say(screen, str(to), "wrote")
     show_next(Console(), ["tasklm", "run", str(to)])
@@ -253,7 +253,9 @@ def forecast(
     overrides = overrides_of(
         context.args, **data_options(train, corpus, dev, test, text_column, label_column)
     )
-    show_forecast(load_recipe(recipe, overrides), seconds, as_json)
+    loaded = load_recipe(recipe, overrides)
+    refuse_image_recipe(loaded, "forecast", "its linear model reads words")
+    show_forecast(loaded, seconds, as_json)
 
 
 def _fit_words(train: list[str], corpus: list[str], options: dict[str, Any]) -> list[str]:

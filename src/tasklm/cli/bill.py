@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli.images import refuse_image_folders
 from tasklm.cli.options import Json
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
@@ -47,6 +48,7 @@ def bill(
     """
     from tasklm.bill.record import read_bill
 
+    refuse_image_folders([folder], "bill", "the model has read no text; its report names its data")
     if verify and recipe is not None:
         raise RecipeError(["bill takes either --verify or --recipe"])
     if verify:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tasklm.cli.last_resort import traceback_in
 from tasklm.cli.results import show_findings
+from tasklm.images.entrance import flow_of
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -22,12 +23,11 @@ screen = Console(stderr=True)
 
 def audit(recipe: Recipe, out: Path, as_json: bool) -> None:
     """Shows the problems of the data; exits with 1 if there are errors."""
-    from tasklm.pipeline.flow import check
     from tasklm.storage.files import require_own
 
     require_own(out)
     with traceback_in(out):
-        findings = check(recipe, out, Tracker(screen))
+        findings = flow_of(recipe).check(recipe, out, Tracker(screen))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
     else:

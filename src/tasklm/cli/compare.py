@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import refuse_image_recipe
 from tasklm.cli.options import (
     Corpus,
     Dev,
@@ -68,6 +69,7 @@ def compare_contestants(
     data = data_options(train, corpus, dev, test, text_column, label_column)
     overrides = overrides_of(context.args, **data, budget__minutes=minutes, data__without=without)
     loaded, tracker = load_recipe(recipe, overrides), new_tracker(verbose)
+    refuse_image_recipe(loaded, "compare", "its contestants read text")
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.comparing.entries import USUAL, entries_of
         from tasklm.comparing.flow import PAGE, compare

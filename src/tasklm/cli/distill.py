@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tasklm.cli.images import refuse_image_folders
 from tasklm.cli.options import (
     Compare,
     Json,
@@ -41,6 +42,7 @@ def distill(
     """
     tracker = new_tracker(verbose)
     folders, options = files_and_options(words)
+    refuse_image_folders(map(Path, folders), "distill", "no model of images teaches another")
     changed = {"budget__minutes": minutes, "evaluate__compare": compare}
     overrides = overrides_of(options, **changed)
     with tracker.progress("starting"):  # importing torch takes a while

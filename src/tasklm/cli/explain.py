@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli.images import explain_image, is_image_folder, refuse_image_folders
 from tasklm.cli.options import TaskName
 from tasklm.console.terminal import say, say_command
 from tasklm.storage.json_lines import json_line
@@ -32,7 +33,8 @@ def explain(
         str,
         typer.Argument(
             help=(
-                "The text to explain the prediction of, or a JSON object with the columns of train."
+                "The text to explain the prediction of, or a JSON object with the columns of "
+                "train; of a model of images: an image file."
             )
         ),
     ],
@@ -47,10 +49,13 @@ def explain(
     """Show the training texts behind a prediction.
 
     Lists the training examples and selected passages that support it and that speak against it
-    (docs/methods/explain.md).
+    (docs/methods/explain.md). Of an image, shows what each part of it adds to the answer.
 
     Example: tasklm explain runs/first "a text to classify" --top 3
     """
+    if is_image_folder(where):
+        explain_image(where, text, as_json)
+        return
     from tasklm.serve.explainer import explainer_of
 
     explanation = explainer_of(where, task or "").explain(text, top)
@@ -129,6 +134,8 @@ def check_labels(run: Path, top: int, as_json: bool) -> None:
     """Shows the training examples of a run that are probably mislabelled."""
     from tasklm.pipeline.search import suspicious_labels
 
+    reason = "the influence of images on one another is not computed"
+    refuse_image_folders([run], "check --influence", reason)
     suspects, path = suspicious_labels(run, Tracker(screen))
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in suspects], ensure_ascii=False))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import is_image_folder, show_image_export
 from tasklm.console.terminal import say
+from tasklm.errors import RecipeError
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.export.record import Exported
@@ -53,6 +55,11 @@ def export(
 
     Example: tasklm export runs/first --to onnx --max-mb 20
     """
+    if is_image_folder(where):
+        if task is not None or max_mb is not None:
+            raise RecipeError(["--task and --max-mb are for models of text; leave them out"])
+        show_image_export(where, to, out, as_json)
+        return
     from tasklm.export.exporting import export as write
     from tasklm.export.exporting import export_each
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import refuse_image_folders
 from tasklm.cli.options import RunFolder, TaskName, TextColumn
 from tasklm.console.terminal import say
 from tasklm.tracking import Tracker
@@ -41,6 +42,7 @@ def label_next(
     from tasklm.labelling.sheet import lines_of, require_format, write_sheet
     from tasklm.labelling.suggesting import Labeller
 
+    refuse_image_folders([folder], "label-next", "images are not ranked by how unsure a model is")
     require_format(out)
     labeller = Labeller.of(folder, task or "")
     pile = labeller.pile(texts, text_column or "")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tasklm.cli.images import is_image_folder, predict_images
 from tasklm.cli.options import TextColumn
+from tasklm.errors import RecipeError
 from tasklm.storage.json_lines import json_line
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
@@ -20,14 +22,16 @@ def predict(
     model: Annotated[
         Path, typer.Argument(help="Folder `model` of a run, `ensemble`, or an ONNX export.")
     ],
-    what: Annotated[
-        str,
+    given: Annotated[
+        list[str] | None,
         typer.Argument(
+            metavar="WHAT",
             help=(
-                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), or - for stdin."
-            )
+                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), or - for stdin; "
+                "of a model of images: image files, or folders of them."
+            ),
         ),
-    ] = "-",
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
@@ -58,10 +62,20 @@ def predict(
     Example: tasklm predict runs/first/model --coverage 0.95 new.txt
 
     Example: tasklm predict runs/german/model --n-best 5 new.txt
+
+    Example: tasklm predict runs/photos/model photo.png more-photos/
     """
     from tasklm.recipe.data_sections import Data
     from tasklm.serve.predictor import Predictor
 
+    what, *others = given or ["-"]
+    if is_image_folder(model):
+        options = {"--task": task, "--text-column": text_column, "--coverage": coverage}
+        options |= {"--beam": beam, "--n-best": n_best != 1}
+        predict_images(model, [what, *others], [name for name in options if options[name]])
+        return
+    if others:
+        raise RecipeError([f"one input at a time: give {others[0]!r} to another tasklm predict"])
     predictor = Predictor(model, data=Data(text_column=text_column or ""))
     if beam is not None or n_best != 1:
         predictor = predictor.searching(beam, n_best)
@@ -73,7 +87,6 @@ def _answers(
     predictor: Predictor, what: str, name: str | None, coverage: float | None
 ) -> Iterator[dict[str, Any]]:
     """Yields what is printed."""
-    from tasklm.errors import RecipeError
     from tasklm.serve.all_tasks import AllTasks
     from tasklm.serve.inputs import examples_of
     from tasklm.tasks.several import ALL, members_of

@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import refuse_image_folders
 from tasklm.console.terminal import say, say_command
 
 
@@ -27,6 +28,8 @@ def compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     from tasklm.report.comparison_page import render_comparison
     from tasklm.storage.files import write_text
 
+    reason = "answers are paired text by text; --compare supervised has the usual comparison"
+    refuse_image_folders(folders, "report of several runs", reason)
     runs = read_runs(folders)
     pairs = pairs_of(runs)
     write_text(out, render_comparison(runs, pairs))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is imported only when needed, so that --help is insta
     from tasklm.tasks.base import Task
     from tasklm.tasks.examples import Finding
 
-TEXT = "a text"  # to predict
+TEXT, PICTURE = "a text", "photo.png"  # to predict
 STYLES = {"error": "red", "warning": "yellow", "ok": "green"}  # of the levels of findings
 
 
@@ -75,6 +75,7 @@ def _what_to_predict(recipe: Recipe, out: Path) -> list[str]:
     """A text if the model takes single texts, else a file that it can read; of several tasks the
     first that takes a text.
     """
+    from tasklm.recipe.image import IMAGE
     from tasklm.run_folder import MODEL, recipe_of
     from tasklm.storage.files import read_json
     from tasklm.tasks.base import TASKS
@@ -82,6 +83,8 @@ def _what_to_predict(recipe: Recipe, out: Path) -> list[str]:
     from tasklm.tasks.several import members_of
 
     values = read_json(out / MODEL / "config.json")["task"]
+    if values["kind"] == IMAGE:
+        return [PICTURE]
     task = TASKS.get(values["kind"]).from_dict(values)
     members = members_of(task)
     if not members:

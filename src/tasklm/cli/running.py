@@ -18,6 +18,7 @@ from tasklm.cli.watch import watched
 from tasklm.console.clock import Clock
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
+from tasklm.images.entrance import flow_of
 from tasklm.run_folder import RECIPE, is_run
 from tasklm.tracking import Tracker
 
@@ -62,9 +63,9 @@ def run_flow(
     clock = Clock()
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.device.ranks import first_of_all
-        from tasklm.pipeline.flow import fit as run_pipeline
         from tasklm.storage.files import require_own
 
+        run_pipeline = flow_of(recipe).fit
     if until is None:
         require_own(out)
     with stoppable(out), watched(out, watching and first_of_all()):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import refuse_image_folders
 from tasklm.console.terminal import say
 from tasklm.errors import RecipeError
 from tasklm.storage.json_lines import json_line
@@ -145,6 +146,7 @@ def rerank(
 
 
 def _scorer(run: Path) -> Scorer:
+    refuse_image_folders([run], "score", "a model of images has no likelihood of texts")
     from tasklm.device.machine import set_up
     from tasklm.evaluate.likelihood import Scorer
     from tasklm.models.language_model import load_language_model

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tasklm.cli.explain import show_influence
+from tasklm.cli.images import refuse_image_folders
 from tasklm.console.terminal import say
 from tasklm.tracking import Tracker
 
@@ -42,6 +43,7 @@ def search(
     """
     from tasklm.pipeline.search import find
 
+    refuse_image_folders([where], "search", "the run has no corpus")
     hits = find(where, query, k, Tracker(screen), cache)
     if as_json:
         typer.echo(
@@ -58,6 +60,7 @@ def explain_selection(folder: Path, passage: str, as_json: bool) -> None:
     """Shows which task examples retrieved a selected passage, and through which words."""
     from tasklm.pipeline.search import why_selected
 
+    refuse_image_folders([folder], "select --explain", "the run has selected nothing")
     reasons = why_selected(folder, passage, 5, Tracker(screen))
     if as_json:
         typer.echo(json.dumps(asdict(reasons, dict_factory=_json_names), ensure_ascii=False))

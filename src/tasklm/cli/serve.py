@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from tasklm.cli.images import create_image_app, is_image_folder, open_image_engine
 from tasklm.console.terminal import say
 from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe.schema import MOST_THREADS
@@ -18,8 +19,11 @@ from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
+    from tasklm.serve.engines import Engine as Opened
     from tasklm.serve.explainer import Explainer
-    from tasklm.serve.predictor import Columns
+    from tasklm.serve.guard import Guard, Lifecycle
+    from tasklm.serve.predictor import Columns, Predictor
+    from tasklm.serve.service import Settings
 
 screen = Console(stderr=True)
 SHORTEST_TOKEN = 16  # characters
@@ -100,11 +104,10 @@ def serve(
     Example: tasklm serve runs/first/model --port 8000
     """
     _check_packages()
-    from tasklm.serve.engines import open_engine
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.limits import Limits
     from tasklm.serve.server import END_SECONDS, LOCAL_NAMES, address_of, bind, is_local, run
-    from tasklm.serve.service import MOST_TOGETHER, Settings, create_app
+    from tasklm.serve.service import Settings
 
     token = None if token_file is None else _token(token_file)
     folder = model / MODEL if is_run(model) else model
@@ -116,8 +119,7 @@ def serve(
         explain_seconds=explain_seconds,
     )
     with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
-        explainer = _explainer(folder) if explains else None
-        opened = open_engine(folder, engine, threads, _columns(folder), Path(scratch))
+        opened = _opened(folder, engine, threads, Path(scratch))
         _say(
             f"{opened.predictor.task.kind} by {opened.name} "
             f"({opened.why}); workers × threads: {count} × {threads}"
@@ -128,13 +130,36 @@ def serve(
         if allow_host or (token is None and is_local(host)):
             hosts = (host, *LOCAL_NAMES, *(allow_host or ()))
         settings, lifecycle = Settings(limits, count, collect_ms / 1000, token, hosts), Lifecycle()
-        if opened.predictor.answering.device == "cuda":
-            settings = replace(settings, alike=MOST_TOGETHER)
-        app = create_app(opened.predictor, explainer, settings, lifecycle)
+        explained = folder if explains else None
+        app = _app(opened.predictor, explained, settings, lifecycle)
         listening = f"listening on {address_of(listener)} (Ctrl-C: finish open requests, then stop)"
         room, end_seconds = _room(most_connections), max(END_SECONDS, explain_seconds)
         answered = run(app, listener, lifecycle, lambda: _say(listening), room, end_seconds)
     _say_end(answered)
+
+
+def _opened(folder: Path, engine: str, threads: int, scratch: Path) -> Opened:
+    """The model of a folder, of text or of images, on the chosen engine."""
+    from tasklm.serve.engines import open_engine
+
+    if is_image_folder(folder):
+        return open_image_engine(folder, engine, threads, scratch)
+    return open_engine(folder, engine, threads, _columns(folder), scratch)
+
+
+def _app(
+    predictor: Predictor, explained: Path | None, settings: Settings, lifecycle: Lifecycle
+) -> Guard:
+    """The application that serves a model; `explained`: its folder, if it shall explain."""
+    from tasklm.images.model import ImagePredictor
+    from tasklm.serve.service import MOST_TOGETHER, create_app
+
+    if isinstance(predictor, ImagePredictor):
+        return create_image_app(predictor, settings, lifecycle)
+    explainer = None if explained is None else _explainer(explained)
+    if predictor.answering.device == "cuda":
+        settings = replace(settings, alike=MOST_TOGETHER)
+    return create_app(predictor, explainer, settings, lifecycle)
 
 
 def _say_end(answered: bool) -> None:

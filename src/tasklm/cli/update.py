@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasklm.cli.images import refuse_image_folders
 from tasklm.cli.options import Json, Verbose, overrides_of
 from tasklm.cli.results import show_next
 from tasklm.cli.running import new_tracker, stoppable
@@ -47,6 +48,7 @@ def update_run(
 
     Example: tasklm update runs/first --train more.csv
     """
+    refuse_image_folders([folder], "update", "train again with all images: tasklm fit")
     clock, tracker = Clock(), new_tracker(verbose)
     settings = overrides_of(context.args)
     with tracker.progress("starting"):

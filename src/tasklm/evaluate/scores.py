@@ -137,6 +137,7 @@ class Scores:
     averaged: bool = False  # the model has the mean weights of its seeds: none was better on dev
     # what more labels would bring, or under "skipped" why that is not known; {}: earlier versions
     growth: dict[str, Any] = field(default_factory=dict)
+    staged: bool = True  # whether a training has two stages, as those of text have
 
     @property
     def ours(self) -> Row | None:
@@ -300,6 +301,8 @@ def over_seeds(scores: Scores) -> str:
     seeds = scores.trainings * scores.seeds
     if seeds == 1:
         return "one seed"
+    if not scores.staged:
+        return f"mean ± sd over {seeds} seeds"
     if scores.trainings == 1:
         return f"mean ± sd over {seeds} seeds of stage 2"
     stages = f"{scores.trainings} of stage 1 × {scores.seeds} of stage 2"

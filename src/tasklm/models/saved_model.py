@@ -12,6 +12,7 @@ from tasklm.budget.costs import learns_positions
 from tasklm.encoders.base import Shape
 from tasklm.errors import RunError
 from tasklm.models.damage import damage_is_clear
+from tasklm.recipe.image import IMAGE
 from tasklm.recipe.model_sections import LONGEST_ROW, MOST_SEEDS, SHORTEST_ROW
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
@@ -63,6 +64,7 @@ def read_saved_model(folder: Path) -> SavedModel:
         )
     with damage_is_clear(folder):
         config = read_json(path, MOST_JSON)
+        _refuse_images(folder, config)
         version = config.get("format") if isinstance(config, dict) else None
         if version != FORMAT:
             raise RunError(
@@ -82,6 +84,15 @@ def read_saved_model(folder: Path) -> SavedModel:
             weights=weight_files(folder, config.get("models", 1)),
             config=config,
         )
+
+
+def _refuse_images(folder: Path, config: Any) -> None:
+    """Raises RunError for a model of images, which is read elsewhere."""
+    task = config.get("task") if isinstance(config, dict) else None
+    if isinstance(task, dict) and task.get("kind") == IMAGE:
+        problem = f"{folder} is a model of images, and this is for text"
+        ways = "tasklm predict, explain, export or serve"
+        raise RunError(f"{problem}. Use {ways} with it, or TaskLM.load(…).predict in Python.")
 
 
 def weight_files(folder: Path, count: Any) -> tuple[Path, ...]:

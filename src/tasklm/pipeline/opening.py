@@ -22,6 +22,7 @@ from tasklm.registry import Registry
 from tasklm.run_folder import EVENTS, LOG, MANIFEST, RECIPE
 from tasklm.storage.files import sweep, write_json, write_text
 from tasklm.tasks.base import TASKS
+from tasklm.tasks.readers.image_files import refuse_images
 from tasklm.tasks.readers.splits import resolved
 from tasklm.tracking import EventFile, LogFile, TensorBoard, Tracker
 from tasklm.train.started_recipes import started
@@ -64,8 +65,10 @@ def open_run(
     clock: Clock | None = None,
 ) -> Run:
     """The run in a folder, with its recipe and the versions it runs on saved."""
+    data = resolved(recipe.data)
+    refuse_images(data.kind, "this")
     check_names(recipe)
-    recipe = started(recipe.changed(data=dataclasses.asdict(resolved(recipe.data))), folder)
+    recipe = started(recipe.changed(data=dataclasses.asdict(data)), folder)
     machine = set_up(_hardware_of(recipe))
     pool = _pool(recipe, machine)
     artefacts = Artefacts(folder, machine.ranks, tell=tracker.warn, pool=pool)
@@ -80,6 +83,13 @@ def open_run(
         place.sweep()
     for leftover in (folder / "stage2", folder / "inputs"):
         sweep(leftover)
+    record_run(run)
+    return run
+
+
+def record_run(run: Run) -> None:
+    """Saves the recipe of a run and the versions it runs on, and follows its events."""
+    folder, recipe, machine, tracker = run.folder, run.recipe, run.machine, run.tracker
     write_text(folder / RECIPE, dump(absolute(recipe)))
     tracker.sinks = [EventFile(folder / EVENTS), LogFile(folder / LOG)]
     if recipe.hardware.tensorboard:
@@ -88,7 +98,6 @@ def open_run(
     tracker.event(
         "started", folder=str(folder), device=str(machine.device), threads=machine.threads
     )
-    return run
 
 
 def _pool(recipe: Recipe, machine: Machine) -> Path | None:

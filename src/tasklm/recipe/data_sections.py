@@ -17,7 +17,7 @@ class Data:
         "",
         (
             "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, SQuAD …), one folder of text files "
-            "per label, or a folder with all splits"
+            "or images per label, a folder with all splits, or an archive of images (.npz)"
         ),
     )
     dev: str = key(
@@ -41,7 +41,7 @@ class Data:
         "",
         (
             "file of further texts without labels, read as the task's own, for "
-            "finetune.unlabelled; empty: the selected passages alone"
+            "finetune.unlabelled; empty: the selected passages alone; of images: a folder of them"
         ),
     )
     share: float = key(
@@ -57,7 +57,7 @@ class Data:
         "auto",
         (
             "kind of task: classify, multilabel, regress, "
-            "choice, tag, span, parse or translate; auto: from the layout of train"
+            "choice, tag, span, parse, translate or image; auto: from the layout of train"
         ),
     )
     text_column: str = key(

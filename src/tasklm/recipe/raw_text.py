@@ -21,7 +21,8 @@ class RawText:
         NO_STUDENT,
         (
             "what also learns from text without labels: cross-view (modules that see a part of "
-            "it), word-dropout, vat (adversarial noise), or none"
+            "it), word-dropout, vat (adversarial noise), or none; of images: cross-view, vat, "
+            "cross-view,vat or none"
         ),
         later=True,
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind, Select, SeveralTasks
+from tasklm.recipe.image import Image
 from tasklm.recipe.model_sections import Finetune, Model, Tokens, Train
 from tasklm.recipe.parsing import key, short, value_of
 from tasklm.recipe.teaching import Distill
@@ -99,6 +100,7 @@ class Recipe:
     data: Data = field(default_factory=Data)
     several: SeveralTasks = field(default_factory=SeveralTasks)
     kind: Kind = field(default_factory=Kind)
+    image: Image = field(default_factory=Image)
     select: Select = field(default_factory=Select)
     tokens: Tokens = field(default_factory=Tokens)
     model: Model = field(default_factory=Model)

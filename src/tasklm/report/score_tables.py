@@ -25,6 +25,7 @@ from tasklm.report.page import Html, el, joined, soft, table
 
 MOST_METRICS = 3  # besides the main one
 COSTS = ["FLOPs", "6·N·tokens", "time", "parameters", "passages"]
+OF_TEXT = ("6·N·tokens", "passages")
 KINDS = {
     "ours": "this model",
     "ensemble": "this model, all seeds",
@@ -70,7 +71,8 @@ def score_table(scores: Scores | None) -> Html:
         tables.append(part([0, *range(each, difference)], "Other metrics"))
     elif others:
         tables.append(part([0, *range(each + 1, difference)], "Other metrics"))
-    tables.append(part([0, *range(difference + 2, len(header))], "Costs"))
+    costs = [at for at in range(difference + 2, len(header)) if _has(scores, header[at])]
+    tables.append(part([0, *costs], "Costs"))
     return joined([_ranges(scores), *tables, soft(_about(scores))])
 
 
@@ -94,18 +96,27 @@ def _has_several_seeds(row: Row) -> bool:
     return score is not None and len(score.values) > 1
 
 
+def _has(scores: Scores, cost: str) -> bool:
+    """Whether a kind of cost means something: trainings without stages read no passages."""
+    return scores.staged or cost not in OF_TEXT
+
+
 def _about(scores: Scores) -> str:
     """An explanation of the numbers in the tables."""
     means = ""
     if scores.trainings > 1:
         means = "; in the column stage 1, over the means of its trainings"
-    return (
+    numbers = (
         f"{metric_name(scores.metric)} × 100; "
         f"{over_seeds(scores)}{means} (sample standard deviations). "
         f"In brackets {scores.confidence:.0%} bootstrap intervals; {interval_text(scores)}. "
         "Differences are paired over test examples; the seeds of the two sides are drawn "
         "independently. p ≤ marks the smallest value that this number of resamples can show. "
-        "FLOPs are counted exactly, forward and backward; "
+    )
+    if not scores.staged:
+        return f"{numbers}FLOPs and time are those of one seed, on average."
+    return (
+        f"{numbers}FLOPs are counted exactly, forward and backward; "
         "6·N·tokens is the estimate that papers report. "
         "FLOPs and time include selection and, on average, one seed of stages 1 and 2 (for an "
         "ensemble: all seeds)."

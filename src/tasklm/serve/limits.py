@@ -37,9 +37,19 @@ class Refused(Exception):
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The body of a request; raises Refused if it is not JSON, too large, or late."""
-    kind = request.headers.get("content-type", "").partition(";")[0]
-    if kind.strip().lower() != "application/json":
+    if kind_of_body(request) != "application/json":
         raise Refused(415, "Send JSON, with the header Content-Type: application/json.")
+    return await read_any_body(request, limits)
+
+
+def kind_of_body(request: Request) -> str:
+    """The type of a request's body, as its header says."""
+    kind: str = request.headers.get("content-type", "").partition(";")[0]
+    return kind.strip().lower()
+
+
+async def read_any_body(request: Request, limits: Limits) -> bytes:
+    """The body of a request of any type; raises Refused if it is too large, or late."""
     too_large = Refused(
         413, f"The body has more than {limits.size:,} bytes. Split it into several requests.", CLOSE
     )

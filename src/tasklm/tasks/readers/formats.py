@@ -15,10 +15,12 @@ from tasklm.corpus.sources import PLAIN
 from tasklm.corpus.streams import CHECK_THE_PATH
 from tasklm.corpus.tables import TABLES, Row, kind_of, open_text, read_lines
 from tasklm.errors import DataError
+from tasklm.recipe.image import IMAGE
 from tasklm.storage.safe_reading import is_link, is_there, parse_json
 from tasklm.tasks.readers.choice_files import ANSWERS, ARTICLES, OPTIONS, QUESTIONS
 from tasklm.tasks.readers.columns import PEEK
 from tasklm.tasks.readers.folders import COLUMNS, split_files, table_rows
+from tasklm.tasks.readers.image_files import holds_images
 from tasklm.tasks.readers.sheets import own_columns
 from tasklm.tasks.readers.squad import (
     ANSWER_NAMES,
@@ -60,6 +62,8 @@ def recognise(path: Path) -> Recognised:
         if is_link(path):
             lost = "the symbolic link is broken or circular"
         raise DataError(lost, file=path, remedy=CHECK_THE_PATH)
+    if holds_images(path):
+        return Recognised(IMAGE, {}, "PNG or JPEG files, or an archive of arrays")
     if path.is_dir():
         return _folder(path)
     kind = kind_of(path)

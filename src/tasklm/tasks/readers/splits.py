@@ -15,6 +15,7 @@ from tasklm.storage.safe_reading import home_path, is_there
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example, Splits, left_out_by_file
 from tasklm.tasks.readers.formats import recognise
+from tasklm.tasks.readers.image_files import refuse_images
 from tasklm.tasks.readers.more import add_more
 
 
@@ -58,6 +59,7 @@ def read_splits(data: Data) -> Splits:
         )
     notes: list[str] = []
     data = resolved(data)
+    refuse_images(data.kind, "this")
     train = _split("train", data.train, data, notes)
     dev = _split("dev", data.dev, data, notes)
     test = _split("test", data.test, data, notes)
