@@ -17,6 +17,26 @@ from tasklm.storage.json_lines import json_line
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.serve.predictor import Predictor
 
+OfSeveral = Annotated[
+    str | None,
+    typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
+]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        help=(
+            "Answer with sets of labels that have the right one in this share of all cases, "
+            "such as 0.95, or with unknown."
+        )
+    ),
+]
+Beam = Annotated[
+    int | None, typer.Option(help="Written texts: hypotheses that a search keeps; 1: greedy.")
+]
+NBest = Annotated[
+    int, typer.Option(help="Written texts: candidates to print, as tasklm rerank reads them.")
+]
+
 
 def predict(
     model: Annotated[
@@ -32,26 +52,11 @@ def predict(
             ),
         ),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
-    ] = None,
+    task: OfSeveral = None,
     text_column: TextColumn = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            help=(
-                "Answer with sets of labels that have the right one in this share of all cases, "
-                "such as 0.95, or with unknown."
-            )
-        ),
-    ] = None,
-    beam: Annotated[
-        int | None, typer.Option(help="Written texts: hypotheses that a search keeps; 1: greedy.")
-    ] = None,
-    n_best: Annotated[
-        int, typer.Option(help="Written texts: candidates to print, as tasklm rerank reads them.")
-    ] = 1,
+    coverage: Coverage = None,
+    beam: Beam = None,
+    n_best: NBest = 1,
 ) -> None:
     """Predict labels and probabilities, one JSON object per line.
 

@@ -48,7 +48,6 @@ class Tokens:
         None,
         "maximum sequence length of selected text, in tokens; auto: tokens.length, its maximum",
         low=SHORTEST_ROW,
-        high=LONGEST_ROW,
         later=True,
     )
 
@@ -300,8 +299,7 @@ class Finetune(Moments, RawText):
         (
             "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
             "by the number of examples (of several tasks, the mean), fewer if minutes are short; "
-            "0: none, the linear model alone, or without one (finetune.wide) the model that "
-            "stage 1 leaves"
+            "0: none, the linear model alone, or without one (finetune.wide) that of stage 1"
         ),
         low=0,
     )
