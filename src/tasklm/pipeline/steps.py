@@ -59,8 +59,7 @@ def tokenize(
     run: Run, task: TaskData, selected: Path | None, selected_key: str, name: str = "tokens"
 ) -> Tokenised:
     """The vocabulary of the selected and the task's text, and the selected text as tokens."""
-    settings = run.recipe.tokens
-    file = ""
+    settings, file = run.recipe.tokens, ""
     if settings.kind == "file" and settings.file:
         file = run.inputs.content(Path(settings.file))
     key = digest([task.key, selected_key, file, *sections(run.recipe, "tokens")])
@@ -72,9 +71,8 @@ def tokenize(
             texts = chain.from_iterable(_texts(task, selected))
             size = settings.vocabulary or vocabulary_size(sum(len(text.split()) for text in texts))
             with run.tracker.progress("learning the vocabulary"):
-                vocabulary = train_vocabulary(
-                    _texts(task, selected), settings, size, exact=writes(task.task)
-                )
+                exact = writes(task.task)
+                vocabulary = train_vocabulary(_texts(task, selected), settings, size, exact)
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:
             with run.tracker.progress("tokenize", selection_size(selected)) as bar:
