@@ -115,6 +115,7 @@ def test_what_cannot_be_is_refused_with_the_way_out(run: Path) -> None:
     [
         ({"select.method": "bm25,influence"}, "stage 1 has no decoder"),
         ({"train.internal_pass": "one"}, "set it to two"),
+        ({"finetune.epochs": "0"}, "give 1 or more"),
         ({"tokens.kind": "unigram"}, "set it to bpe"),
         ({"finetune.unlabelled": "cross-view"}, "no texts to write"),
         ({"evaluate.metric": "accuracy"}, "bleu, chrf"),

@@ -55,6 +55,7 @@ KNOWN = {  # rows that once ended in tracebacks
     "tag": [{"tokens": [ODD, "b"]}, {"text": ODD}],
     "span": [{"question": ODD, "context": ODD}],
     "parse": [{"tokens": ["a", ODD]}],
+    "translate": [{"source": ODD}, {"text": "a"}],
 }
 
 

@@ -177,6 +177,8 @@ def _check_writing(recipe: Recipe, task: Task) -> None:
         raise RecipeError([f"{problem} {why}; choose {recipe.select.stages[0]}"])
     if recipe.train.internal_pass != "two":
         raise RecipeError([f"train.internal_pass = 'one': {why}; set it to two"])
+    if recipe.finetune.epochs == 0:
+        raise RecipeError([f"finetune.epochs = 0: {why}; give 1 or more"])
     if recipe.distill.teachers:
         problem = "probabilities of written texts are not taught; write the texts of further "
         way_out = "sources with tasklm predict, and add these rows to the training file"

@@ -59,8 +59,7 @@ def tokenize(
     run: Run, task: TaskData, selected: Path | None, selected_key: str, name: str = "tokens"
 ) -> Tokenised:
     """The vocabulary of the selected and the task's text, and the selected text as tokens."""
-    settings = run.recipe.tokens
-    file = ""
+    settings, file = run.recipe.tokens, ""
     if settings.kind == "file" and settings.file:
         file = run.inputs.content(Path(settings.file))
     key = digest([task.key, selected_key, file, *sections(run.recipe, "tokens")])

@@ -20,11 +20,7 @@ MOST_SEEDS = 100
 
 @dataclass(frozen=True)
 class Tokens:
-    kind: str = key(
-        "wordpiece",
-        "subword model; translate has bpe for wordpiece, which cannot write every text",
-        choices=("wordpiece", "bpe", "unigram", "file"),
-    )
+    kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
     file: str = key("", "existing tokenizer.json, when kind = file")
     vocabulary: int | None = key(
         None,

@@ -96,7 +96,7 @@ class Explainer:
             passages = self.passages.attributions(text, predicted, top)
         task = self.examples.task
         label = " ".join(task.classes(task.label_of(answer)))
-        label = label or json.dumps(answer, ensure_ascii=False)
+        label = label or answer.get("target") or json.dumps(answer, ensure_ascii=False)
         probability = answer.get("probabilities", {}).get(answer.get("label"))
         return Explanation(text, label, probability, examples, passages)
 

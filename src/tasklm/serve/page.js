@@ -180,6 +180,7 @@ function titleOf(answer) {
   if (answer.labels) return answer.labels.join(", ") || "no label";
   if (answer.option !== undefined) return answer.option;
   if (answer.answer !== undefined) return answer.answerable ? answer.answer : "the text contains no answer";
+  if (answer.target !== undefined) return answer.target;
   if (answer.score !== undefined) return answer.score.toPrecision(4);
   return "";
 }
