@@ -12,7 +12,7 @@ import pytest
 from tasklm.tasks.base import TASKS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "tasklm"
-KINDS = {"classify", "multilabel", "regress", "choice", "tag", "span", "parse"}
+KINDS = {"classify", "multilabel", "regress", "choice", "tag", "span", "parse", "translate"}
 ANY_KIND = {
     "base",
     "examples",
@@ -46,6 +46,9 @@ ANY_KIND = {
     "baselines.text_vectors",
     "baselines.featuriser",
     "answer_sets",
+    "writing",
+    "beam_search",
+    "heads.decoders",
     "saved",
 }  # modules of tasks/ that serve all kinds
 OUTSIDE = [

@@ -55,6 +55,11 @@ def write_files(folder: Path) -> None:
         for i, one in enumerate(labelled(60, 1))
     ]
     write_jsonl(folder / "pairs.jsonl", pairs)
+    (folder / "pairs").mkdir()
+    for name, count, seed in SPLITS:
+        texts = sentences(count, 50 + seed)
+        rows_to_write = [{"source": text, "target": text.upper()} for text in texts]
+        write_jsonl(folder / "pairs" / f"{name}.jsonl", rows_to_write)
     for name in ("texts", "articles"):
         (folder / name).mkdir()
         for number in range(60):  # short ones: reports count the words of a thousand passages

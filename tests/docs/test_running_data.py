@@ -65,6 +65,13 @@ def test_examples_of_a_kind_are_known_as_that_kind(block: Block, tmp_path: Path)
     assert recognise(path).kind == kind
 
 
+def test_pairs_of_texts_are_known_as_such(tmp_path: Path) -> None:
+    (block,) = [block for block in DATA if block.page.name == "translate.md"]
+    path = tmp_path / "train.jsonl"
+    path.write_text(block.text, encoding="utf-8")
+    assert recognise(path).kind == "translate"
+
+
 def test_every_kind_has_an_example() -> None:
     single = set(TASKS.names()) - {SEVERAL}  # which is made of others
     assert {heading_above(block) for block in DATA if block.page == KINDS} == single
@@ -80,7 +87,11 @@ def test_lists_of_candidates_are_read(tmp_path: Path) -> None:
 
 def test_no_data_is_left_unread() -> None:
     answers = {"coverage.md"}  # shows what a model answers, which test_blocks.py parses
-    assert {block.page.name for block in DATA} - answers == {"kinds.md", "scoring.md"}
+    assert {block.page.name for block in DATA} - answers == {
+        "kinds.md",
+        "scoring.md",
+        "translate.md",
+    }
 
 
 @pytest.mark.parametrize("block", RECIPES, ids=lambda block: block.name)

@@ -188,6 +188,15 @@ def _changed(rows: Rows, **values: Any) -> Rows:
     return [{**rows[0], **values}, *rows[1:]]
 
 
+def _backwards(text: str) -> str:
+    """Every word from its end to its beginning, and a mark of exclamation."""
+    return " ".join(word[::-1] for word in text.removesuffix(" .").split()).capitalize() + "!"
+
+
+def _texts(count: int, seed: int) -> Rows:
+    return [{"source": text, "target": _backwards(text)} for text in sentences(count, seed)]
+
+
 CASES = [
     Case(
         "classify",
@@ -278,5 +287,18 @@ CASES = [
         ASKED,
         lambda rows: _changed(rows, tokens=["cat", "dog"], heads=[2, 1], deprels=["dep", "dep"]),
         ("error", "trees", "do not form a tree with one root"),
+    ),
+    Case(
+        "translate",
+        ".jsonl",
+        write_jsonl,
+        _texts,
+        "'source' with texts 'target'",
+        ["bleu", "chrf", "bleu_tokenised"],
+        ["source as it is", "text of the nearest source", "word for word"],
+        ASKED,
+        lambda rows: [{**row, "target": row["source"]} for row in rows],
+        ("warning", "copies", "48 of 48 texts of train are copies of their sources"),
+        {"finetune__epochs": "30"},
     ),
 ]

@@ -27,6 +27,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "tag": {"tokens": ["the", "cat", "."]},
     "span": {"question": "which number ?", "context": "it is number 5 ."},
     "parse": {"tokens": ["the", "cat", "sees"]},
+    "translate": {"source": "the cat sees"},
 }
 opened: list[str] = []
 watching = False

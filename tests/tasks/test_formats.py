@@ -177,17 +177,17 @@ def test_what_is_not_known_is_told_with_its_name_and_a_remedy(tmp_path: Path) ->
 
 def test_texts_are_not_taken_for_labels(tmp_path: Path) -> None:
     rows = [
-        {"source": f"One man number {i} sleeps.", "target": f"Ein Mann mit Nummer {i} schläft."}
+        {"text": f"One man number {i} sleeps.", "label": f"Ein Mann mit Nummer {i} schläft."}
         for i in range(30)
     ]
     with pytest.raises(
-        DataError, match=r"a\.jsonl, line 1: column 'target' contains texts, not labels"
+        DataError, match=r"a\.jsonl, line 1: column 'label' contains texts, not labels"
     ):
-        recognise(jsonl(tmp_path / "a.jsonl", rows))
+        recognise(jsonl(tmp_path / "a.jsonl", [{**row, "id": i} for i, row in enumerate(rows)]))
     assert recognise(
         jsonl(
             tmp_path / "b.jsonl",
-            [{"text": row["source"], "label": rows[i % 3]["target"]} for i, row in enumerate(rows)],
+            [{"text": row["text"], "label": rows[i % 3]["label"]} for i, row in enumerate(rows)],
         )
     )
 

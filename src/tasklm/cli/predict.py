@@ -17,6 +17,26 @@ from tasklm.storage.json_lines import json_line
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.serve.predictor import Predictor
 
+OfSeveral = Annotated[
+    str | None,
+    typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
+]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        help=(
+            "Answer with sets of labels that have the right one in this share of all cases, "
+            "such as 0.95, or with unknown."
+        )
+    ),
+]
+Beam = Annotated[
+    int | None, typer.Option(help="Written texts: hypotheses that a search keeps; 1: greedy.")
+]
+NBest = Annotated[
+    int, typer.Option(help="Written texts: candidates to print, as tasklm rerank reads them.")
+]
+
 
 def predict(
     model: Annotated[
@@ -32,20 +52,11 @@ def predict(
             ),
         ),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
-    ] = None,
+    task: OfSeveral = None,
     text_column: TextColumn = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            help=(
-                "Answer with sets of labels that have the right one in this share of all cases, "
-                "such as 0.95, or with unknown."
-            )
-        ),
-    ] = None,
+    coverage: Coverage = None,
+    beam: Beam = None,
+    n_best: NBest = 1,
 ) -> None:
     """Predict labels and probabilities, one JSON object per line.
 
@@ -55,6 +66,8 @@ def predict(
 
     Example: tasklm predict runs/first/model --coverage 0.95 new.txt
 
+    Example: tasklm predict runs/german/model --n-best 5 new.txt
+
     Example: tasklm predict runs/photos/model photo.png more-photos/
     """
     from tasklm.recipe.data_sections import Data
@@ -63,11 +76,14 @@ def predict(
     what, *others = given or ["-"]
     if is_image_folder(model):
         options = {"--task": task, "--text-column": text_column, "--coverage": coverage}
+        options |= {"--beam": beam, "--n-best": n_best != 1}
         predict_images(model, [what, *others], [name for name in options if options[name]])
         return
     if others:
         raise RecipeError([f"one input at a time: give {others[0]!r} to another tasklm predict"])
     predictor = Predictor(model, data=Data(text_column=text_column or ""))
+    if beam is not None or n_best != 1:
+        predictor = predictor.searching(beam, n_best)
     for answer in _answers(predictor, what, task, coverage):
         typer.echo(json_line(answer))
 

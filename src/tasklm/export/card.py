@@ -31,6 +31,7 @@ from tasklm.storage.files import write_text
 from tasklm.tasks.base import Elsewhere
 from tasklm.tasks.readers.several import named_path
 from tasklm.tasks.several import members_of
+from tasklm.tasks.writing import AS_GRAPHS, writes
 
 PLACE = """def place(mark, row, *texts):
     \"""The column where a marker begins; 0, the first token's, if no text has it.\"""
@@ -127,7 +128,7 @@ def _without_wide(exported: Exported) -> str:
 
 
 def _there(source: Source) -> Elsewhere:
-    there = source.task.elsewhere
+    there = AS_GRAPHS if writes(source.task) else source.task.elsewhere
     assert there is not None  # others are not exported
     return there
 
@@ -143,6 +144,8 @@ def _loading(source: Source, exported: Exported) -> str:
         lines = _transformers_code(source, exported)
         pairs = '# pairs of texts: tokenizer(["one text"], ["the other"], …)'
         further = []
+    elif writes(source.task):
+        return 'From a text to its answer: `tasklm predict FOLDER "a text"`.'
     else:
         lines = _onnx_code(source, exported)
         pairs = '# pairs of texts: tokenizer.encode_batch([("one text", "the other")])'

@@ -12,8 +12,10 @@ from tasklm.bill.record import write_bill
 from tasklm.errors import RecipeError
 from tasklm.export.card import write_card
 from tasklm.export.model_sizes import MEGABYTE, STEPS, DevScores, fitting
+from tasklm.export.onnx_decoder import check_decoder, write_decoder
 from tasklm.export.onnx_graph import check_onnx, inputs_of, require_same, write_graph
 from tasklm.export.onnx_model import GRAPH, LOGITS, RECORD, outputs_of
+from tasklm.export.onnx_writer import ENCODER_INPUTS, MEMORY
 from tasklm.export.publishing import published
 from tasklm.export.record import Exported
 from tasklm.export.source import Source, new_folder, open_source
@@ -23,6 +25,7 @@ from tasklm.models.saved_model import read_saved_model
 from tasklm.storage.checksums import files_in, seal
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.several import members_of
+from tasklm.tasks.writing import writes
 
 FORMATS = ("hf", "onnx", "onnx-int8")
 
@@ -148,7 +151,19 @@ def _transformers(source: Source, folder: Path, max_mb: float | None) -> Exporte
     return Exported(**_facts(source, "hf"), **about, inputs=inputs, outputs=[LOGITS])
 
 
+def _decoder(source: Source, folder: Path, to: str, max_mb: float | None) -> Exported:
+    """A model that writes: two graphs."""
+    check_decoder(source, to, max_mb)
+    apart, megabytes = write_decoder(source, folder)
+    write_tokenizer(folder, source.vocabulary, source.length, segments=False, cuts=True)
+    about: dict[str, Any] = {"weights": "fp32", "megabytes": megabytes, "max_difference": apart}
+    names: dict[str, Any] = {"inputs": ENCODER_INPUTS, "outputs": [MEMORY]}
+    return Exported(**_facts(source, to), **about, **names, loads_with="onnxruntime")
+
+
 def _onnx(source: Source, folder: Path, to: str, max_mb: float | None) -> Exported:
+    if writes(source.task):
+        return _decoder(source, folder, to, max_mb)
     check_onnx(source)
     inputs, steps = inputs_of(source), steps_of(to, max_mb)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:

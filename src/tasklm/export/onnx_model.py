@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from tasklm.storage.safe_reading import MOST_JSON, require_regular
 from tasklm.tasks.base import TASKS, Elsewhere, Task
 from tasklm.tasks.baselines.wide_parts import load_wide
 from tasklm.tasks.several import members_of, require_columns, turns_of
+from tasklm.tasks.writing import writes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.rows import Rows
 from tasklm.tokens.tokenizer import Vocabulary
@@ -185,12 +186,24 @@ class OnnxModel:
         return [logits.astype(np.float32, copy=False) for logits in every]
 
 
+class Graphs(Protocol):
+    """What runs the graphs of a folder."""
+
+    def predictions(self, task: Task, examples: EncodedExamples) -> list[Any]:
+        """What a task keeps of the outputs of each unit."""
+        ...
+
+    def alone(self, name: str, wide: bool) -> Graphs:
+        """That of one of several tasks."""
+        ...
+
+
 @dataclass(frozen=True)
 class OnnxExport:
     """The model of a folder that was exported to ONNX."""
 
     loaded: Loaded
-    model: OnnxModel
+    model: Graphs
     device: ClassVar[str] = "cpu"
 
     def predictions(self, examples: EncodedExamples) -> list[Any]:
@@ -200,6 +213,10 @@ class OnnxExport:
     def predictions_of_all(self, examples: EncodedExamples, inputs: Sequence[int]) -> list[Any]:
         """The same of several tasks, which share rows."""
         return predictions_of_shared_rows(self, examples, inputs)
+
+    def with_task(self, task: Task) -> OnnxExport:
+        """The same with a task that differs in how answers are searched for."""
+        return replace(self, loaded=replace(self.loaded, task=task))
 
     def alone(self, name: str) -> OnnxExport:
         """One of several tasks by itself: the same graph, of which one output is read."""
@@ -217,6 +234,18 @@ def is_export(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
+def _writing(
+    folder: Path, record: dict[str, Any], task: Task, vocabulary: Vocabulary, threads: int
+) -> OnnxExport:
+    """The model of a task that writes, which has a graph for each token of a text."""
+    from tasklm.export.onnx_writer import OnnxWriter
+
+    check_length(record["length"])
+    record["columns"] = _columns(record.get("columns", {}))
+    record["columns_by_task"] = {}
+    return OnnxExport(Loaded(task, vocabulary, record, None), OnnxWriter(folder, threads))
+
+
 def open_onnx(folder: Path, threads: int) -> OnnxExport:
     """The model of a folder that was exported to ONNX, with its task and vocabulary."""
     with damage_is_clear(folder):
@@ -229,6 +258,8 @@ def open_onnx(folder: Path, threads: int) -> OnnxExport:
         task = TASKS.get(str(record["task"]["kind"])).from_dict(record["task"])
         inputs = [str(name) for name in record["inputs"]]
         vocabulary = Vocabulary.load(folder / "tokenizer.json")
+        if writes(task):
+            return _writing(folder, record, task, vocabulary, threads)
         outputs = outputs_of(task)
         if turns_of(task):
             raise ValueError("tasklm does not export tasks that take turns")

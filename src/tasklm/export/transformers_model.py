@@ -44,7 +44,9 @@ def check_transformers(source: Source) -> Elsewhere:
     if there is None:
         ours = f"{source.task.kind} ({type(source.model.head).__name__})"
         problem = f"transformers has no head equivalent to that of {ours}"
-        raise RecipeError([f"--to hf: {problem}. {PREDICT}"])
+        raise RecipeError(
+            [f"--to hf: {problem}. {ONNX if hasattr(source.model.head, 'step') else PREDICT}"]
+        )
     if not there.ending:
         marks = " ".join(there.marks)
         problem = f"no class of transformers reads markers in the text ({marks})"

@@ -72,6 +72,10 @@ class Answering(Protocol):
         """
         ...
 
+    def with_task(self, task: Task) -> Answering:
+        """The same model with a task that differs in how answers are searched for."""
+        ...
+
     def alone(self, name: str) -> Answering:
         """One of several tasks by itself.
 

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from tasklm.models.answering import Loaded, for_one_task, require_finite, require_width
 from tasklm.models.saved_model import SavedModel
 from tasklm.storage.safe_reading import require_regular
-from tasklm.tasks.base import Unit
+from tasklm.tasks.base import Task, Unit
 from tasklm.tasks.baselines.wide_parts import load_wide
 from tasklm.tasks.several import require_columns, turns_of
 from tasklm.tokens.examples import EncodedExamples
@@ -36,6 +36,10 @@ class LinearModel:
     def predictions_of_all(self, examples: EncodedExamples, inputs: Sequence[int]) -> list[Any]:
         """The same: tasks have nothing in common."""
         return self.predictions(examples)
+
+    def with_task(self, task: Task) -> LinearModel:
+        """The same with a task that differs in how answers are searched for."""
+        return replace(self, loaded=replace(self.loaded, task=task))
 
     def alone(self, name: str) -> LinearModel:
         """One of several tasks by itself."""

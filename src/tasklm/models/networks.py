@@ -14,6 +14,7 @@ from tasklm.models.one_task import alone
 from tasklm.models.saved_model import SavedModel
 from tasklm.models.task_model import LoadedModels, TaskModel, kept_of, models_of
 from tasklm.recipe.schema import Hardware
+from tasklm.tasks.base import Task
 from tasklm.tasks.heads.turns import head_of_turn
 from tasklm.tasks.several import turns_of
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
@@ -51,6 +52,10 @@ class Networks:
             else:
                 predictions += own.predictions(part)
         return predictions
+
+    def with_task(self, task: Task) -> Networks:
+        """The same with a task that differs in how answers are searched for."""
+        return replace(self, loaded=replace(self.loaded, task=task))
 
     def alone(self, name: str) -> Networks:
         """One of several tasks by itself, with the same encoder."""

@@ -5,6 +5,7 @@ A folder holds one model, or several of the same shape whose outputs are average
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,11 @@ from tasklm.storage.files import ARTEFACT, PARTIAL
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.baselines.wide import FOLDER as WIDE
 from tasklm.tasks.baselines.wide_parts import AnyWide, load_wide
+from tasklm.tasks.heads.decoders import DecoderHead, taught_logits, write
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.heads.turns import head_of_turn, head_with_wide
 from tasklm.tasks.several import require_columns
+from tasklm.tasks.writing import search_of, writes
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.rows import Rows
@@ -100,7 +103,9 @@ class TaskModel(nn.Module):
 
 
 def task_outputs(encoder: nn.Module, head: nn.Module, batch: TokenBatch) -> Tensor:
-    """A head's outputs (rows, places, …) on a batch."""
+    """A head's outputs (rows, places, …) on a batch; a decoder's are logits of its targets."""
+    if isinstance(head, DecoderHead):
+        return taught_logits(encoder, head, batch)
     return head_outputs(head, encoder(batch, batch.flat_places()), batch)  # what the head reads
 
 
@@ -136,12 +141,10 @@ def kept_of(
     were_training = [model.training for model in models]
     for model in models:
         model.eval()
-    passes = [_pass_of(model) for model in models]
+    answering = answering_pass(models, task, examples.vocabulary)
 
     def compute(rows: Rows) -> NDArray[Any]:
-        batch = TokenBatch.of(rows).to(machine.device)
-        outputs: NDArray[Any]
-        outputs = torch.stack([one(batch).float() for one in passes]).mean(0).cpu().numpy()
+        outputs: NDArray[Any] = answering(TokenBatch.of(rows).to(machine.device)).cpu().numpy()
         return outputs
 
     with torch.inference_mode(), machine.arithmetic():
@@ -149,6 +152,16 @@ def kept_of(
     for model, was_training in zip(models, were_training, strict=True):
         model.train(was_training)
     return predictions
+
+
+def answering_pass(
+    models: Sequence[nn.Module], task: Task, vocabulary: Vocabulary
+) -> Callable[[TokenBatch], Tensor]:
+    """What computes the outputs by which models answer: their mean, or what they write together."""
+    if writes(task):
+        return functools.partial(write, models, search_of(task), vocabulary)
+    passes = [_pass_of(model) for model in models]
+    return lambda batch: torch.stack([one(batch).float() for one in passes]).mean(0)
 
 
 def _pass_of(model: nn.Module) -> Callable[[TokenBatch], Tensor]:

@@ -136,7 +136,7 @@ def _counted(
             add(example, split)
     for example in without_labels(trained):
         add(example, WITHOUT_LABELS)
-    encoded = trained.parts.train
+    encoded = trained.parts.stage1_examples
     tokens = tokens_of_groups(encoded)
     own, by_run = readings.own.examples, np.sum([one.examples for one in readings.all], axis=0)
     numbers = {"tokens": tokens, "read": tokens * own, "read by run": tokens * by_run}

@@ -23,6 +23,7 @@ from tasklm.models.weights import load_weights, mean_weights
 from tasklm.pipeline.context import Predictions, Run, TaskData, Trained
 from tasklm.pipeline.linear_part import fitted_wide, keep_linear, wide_part
 from tasklm.pipeline.teachers import predicted
+from tasklm.pipeline.written_examples import dev_of_best
 from tasklm.run_folder import ENSEMBLE, MODEL, SCORES, SUMMARY, Seed, best_seed, by_training
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import TASKS, Task
@@ -141,7 +142,7 @@ def model_row(
         flops_6nd=cost.six_nd(int(spent["tokens"])),
         flops_exact=spent["flops"] + _influence_flops(run, parts),
         seconds=round(_before_seconds(run, parts) + spent["seconds"], 1),
-        parameters=(len(seeds) if together else 1) * cost.parameters,
+        parameters=(len(seeds) if together else 1) * parts.parameters,
         selected_passages=passages,
         selected_tokens=tokens,
     )
@@ -288,7 +289,7 @@ def keep_best(trained: Trained, scores: Scores) -> Path:
         return run.artefacts.path(MODEL)
     if scores.averaged:
         return _keep_soup(trained, scores)
-    about = {"metric": scores.metric, "dev": best.summary()["dev"], **of}
+    about = {"metric": scores.metric, "dev": dev_of_best(trained, scores), **of}
     tuned = run.artefacts.path("predictions") / f"task-{trained.best_place + 1}.json"
     return _keep(trained, MODEL, [[best]], tuned, about)
 

@@ -110,7 +110,8 @@ def _pool(recipe: Recipe, machine: Machine) -> Path | None:
 def _hardware_of(recipe: Recipe) -> Hardware:
     """The settings of the machine; an encoder may be faster without compilation."""
     encoder, hardware = recipe.model.encoder, recipe.hardware
-    if encoder == "auto" or getattr(ENCODERS.get(encoder), "compiles_by_default", True):
+    compiles = encoder == "auto" or getattr(ENCODERS.get(encoder), "compiles_by_default", True)
+    if compiles and recipe.kind.decoder != "lstm":
         return hardware
     if hardware.compile == "auto":
         return dataclasses.replace(hardware, compile="off")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from tasklm.recipe.model_sections import Finetune, Train
 from tasklm.recipe.schema import Recipe
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_json
+from tasklm.tasks.writing import writes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
-from tasklm.tokens.tokenizer import train_vocabulary
+from tasklm.tokens.tokenizer import train_vocabulary, writing_vocabulary
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of, wished
 from tasklm.train.optim.optimizers import Rule
@@ -244,12 +246,16 @@ def settled(recipe: Recipe, task: TaskData, machine: Machine) -> Recipe:
     lowercase = tokens.lowercase
     if lowercase is None:
         lowercase = not task.task.cased
-    return recipe.changed(tokens={"length": length, "lowercase": lowercase})
+    changed: dict[str, Any] = {"length": length, "lowercase": lowercase}
+    if writes(task.task):
+        changed["kind"] = writing_vocabulary(tokens.kind)
+    return recipe.changed(tokens=changed)
 
 
 def _longest_rows(task: TaskData, most: int) -> int:
     """The row length that the texts need; of several tasks, that of the one with the longest."""
     words: dict[str, list[int]] = {}
     for example in task.splits.train:
-        words.setdefault(example.task, []).append(count_words(example.text))
+        parts = example.texts if writes(task.task) else [example.text]
+        words.setdefault(example.task, []).append(max(map(count_words, parts)))
     return max(rules.row_length(own, most) for own in words.values())

@@ -31,6 +31,7 @@ from tasklm.tasks.readers.labelled_share import split_by_label_share
 from tasklm.tasks.readers.several import read_several, sources_of
 from tasklm.tasks.readers.splits import read_splits
 from tasklm.tasks.several import turns_of
+from tasklm.tasks.writing import writes
 
 
 def read_task(run: Run) -> TaskData:
@@ -48,6 +49,7 @@ def task_of(recipe: Recipe, inputs: Inputs) -> TaskData:
     _check_smoothing(recipe, task)
     _check_internal_pass(recipe.train, task)
     _check_rdrop(recipe.finetune, task)
+    _check_writing(recipe, task)
     files = [inputs.content(path) for path in _paths(data)]
     settings = [
         data.text_column,
@@ -163,6 +165,22 @@ def _check_rdrop(settings: Finetune, task: Task) -> None:
         problem = "without finetune.dropout both readings are the same"
     if problem:
         raise RecipeError([f"finetune.rdrop: {problem}; set it to 0"])
+
+
+def _check_writing(recipe: Recipe, task: Task) -> None:
+    """Refuses what needs a head that stage 1 has trained, of a kind whose decoder it has not."""
+    if not writes(task):
+        return
+    why = "stage 1 has no decoder: it reads both texts for its language model alone"
+    if recipe.select.by_influence:
+        problem = f"select.method = {recipe.select.method!r}: influence needs the task's loss, but"
+        raise RecipeError([f"{problem} {why}; choose {recipe.select.stages[0]}"])
+    if recipe.train.internal_pass != "two":
+        raise RecipeError([f"train.internal_pass = 'one': {why}; set it to two"])
+    if recipe.distill.teachers:
+        problem = "probabilities of written texts are not taught; write the texts of further "
+        way_out = "sources with tasklm predict, and add these rows to the training file"
+        raise RecipeError([f"distill.teachers: {problem}{way_out}"])
 
 
 def _check_internal_pass(settings: Train, task: Task) -> None:

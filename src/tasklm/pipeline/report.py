@@ -29,6 +29,7 @@ from tasklm.pipeline.analysis import COUNTED_PASSAGES, matched_words, spread_tex
 from tasklm.pipeline.context import CorpusData, Run, TaskData, Trained
 from tasklm.pipeline.stage_planning import short_time_warning
 from tasklm.pipeline.timeline import up_to_report
+from tasklm.pipeline.written_examples import written_examples
 from tasklm.recipe.model_sections import FEWEST_TYPES
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump, without_password
@@ -77,6 +78,7 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
         confusion=confusion,
         class_scores=class_scores,
         mistakes=_mistakes(run, task, examples, answers),
+        written=written_examples(task.task, examples, labels),
         start=title_of(Path(start)) if start else "",
         recipe_toml=dump(without_password(absolute(decided(trained)))),
         command=f"tasklm run recipe.toml --out {shlex.quote(run.folder.name + '-again')}",

@@ -17,6 +17,7 @@ from tasklm.pipeline.scope import is_timed, time_left
 from tasklm.recipe.model_sections import Train
 from tasklm.recipe.schema import Recipe
 from tasklm.tasks.several import turns_of
+from tasklm.tasks.writing import greedy, writes
 from tasklm.train.context import TrainingContext
 from tasklm.train.init.first_weights import beginning_of
 from tasklm.train.stage1 import JointStage
@@ -111,7 +112,8 @@ def _within_minutes(
         # its seconds belong to the budget: counted now, kept for stage 1
         _ = parts.counted
     left = max(1.0, time_left(run, plan.seconds) - pace.ending)
-    seeds, fitting = rules.tunings_for(epochs, pace.epoch, left, recipe.finetune.seeds)
+    share = rules.WRITING_SHARE if writes(parts.task) else rules.STAGE2_MOST
+    seeds, fitting = rules.tunings_for(epochs, pace.epoch, left, recipe.finetune.seeds, share)
     if recipe.finetune.epochs is None:
         epochs = fitting
     trainings = recipe.train.seeds
@@ -212,11 +214,15 @@ def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: in
     seconds, turns = _of_budget(plan, STAGE2_SECONDS), max(1, len(turns_of(parts.task)))
     rule = rule_of(run.recipe.finetune)
     step = seconds_per_step(stage, rule, run.machine, seconds, turns=turns)
-    forward = seconds_per_example(stage.model, parts.dev, run.machine)
     trainings, judged = run.recipe.train.seeds, len(parts.dev)
+    forward = judging = seconds_per_example(stage.model, parts.dev, run.machine, parts.task)
+    explained = rules.EXPLAINED
+    if writes(parts.task):  # with a beam in the end, and nothing is explained
+        judging = seconds_per_example(stage.model, parts.dev, run.machine, greedy(parts.task))
+        explained = 0
     return Pace(
         trainings * step,
         stage.epoch,
-        trainings * forward * judged,
-        forward * (trainings * (judged + held) + rules.EXPLAINED),
+        trainings * judging * judged,
+        forward * (trainings * (judged + held) + explained),
     )

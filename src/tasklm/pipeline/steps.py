@@ -41,6 +41,7 @@ from tasklm.run_folder import SUMMARY, Seed, seeds_of, stage1_name
 from tasklm.select.base import read_selection_texts, selection_size
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, read_json, write_record
+from tasklm.tasks.writing import writes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.held_out import held_out_count, held_out_passages
 from tasklm.tokens.shards import Shards, write_shards
@@ -71,7 +72,8 @@ def tokenize(
             texts = chain.from_iterable(_texts(task, selected))
             size = settings.vocabulary or vocabulary_size(sum(len(text.split()) for text in texts))
             with run.tracker.progress("learning the vocabulary"):
-                vocabulary = train_vocabulary(_texts(task, selected), settings, size)
+                exact = writes(task.task)
+                vocabulary = train_vocabulary(_texts(task, selected), settings, size, exact)
         vocabulary.save(folder / "tokenizer.json")
         if selected is not None:
             with run.tracker.progress("tokenize", selection_size(selected)) as bar:
@@ -342,8 +344,8 @@ def train_scoring_model(
 def _require_stage1(stage1: Path) -> None:
     """Refuses to do without fine-tuning where stage 1 took no step either."""
     if not _as_trained(stage1).steps:
-        problem = "finetune.epochs = 0 keeps the model of stage 1, but that has no step"
-        raise RecipeError([f"{problem}: raise the budget or train.steps, or give 1 or more epochs"])
+        way = "raise the budget or train.steps, or give 1 or more epochs"
+        raise RecipeError([f"finetune.epochs = 0 keeps stage 1, which has no step: {way}"])
 
 
 def finetune(
@@ -362,9 +364,8 @@ def finetune(
     decided = trainings[0].folder / "plan.json"
     with damage_is_clear(decided):
         planned = read_json(decided)  # may come from a run with other numbers, or an older one
-        epochs = recipe.finetune.epochs
-        if epochs is None:
-            epochs = int(planned["epochs"])
+        given = recipe.finetune.epochs
+        epochs = int(planned["epochs"]) if given is None else given
         tunings = recipe.finetune.seeds or int(planned.get("seeds", USUAL_SEEDS))
         ending = float(planned.get("ending", 0.0))
     if not epochs and parts.wide is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasklm.errors import RecipeError
-from tasklm.recipe.model_sections import LONGEST_ROW
+from tasklm.recipe.model_sections import LONGEST_ROW, MOST_LAYERS
 from tasklm.recipe.parsing import key
 
 INFLUENCE = "influence"  # the method that selects from another's candidates
@@ -57,7 +57,7 @@ class Data:
         "auto",
         (
             "kind of task: classify, multilabel, regress, "
-            "choice, tag, span, parse or image; auto: from the layout of train"
+            "choice, tag, span, parse, translate or image; auto: from the layout of train"
         ),
     )
     text_column: str = key(
@@ -67,7 +67,7 @@ class Data:
         "",
         (
             "column with the label (parse: columns with heads and relations, separated by a "
-            "comma); empty: detected"
+            "comma; translate: the text to write); empty: detected"
         ),
     )
     options_column: str = key("", "choice: column with the list of options; empty: detected")
@@ -168,6 +168,32 @@ class Kind:
     )
     answer_tokens: int = key(30, "span: longest answer, in tokens", low=1, high=LONGEST_ROW)
     punctuation: bool = key(False, "parse: also score the heads of punctuation")
+    decoder: str = key(
+        "transformer",
+        "translate: what writes texts; lstm: with one attention, as in cross-view training",
+        choices=("transformer", "lstm"),
+        later=True,
+    )
+    decoder_layers: int | None = key(
+        None,
+        "translate: layers of the decoder; auto: 2, of an lstm 1",
+        low=1,
+        high=MOST_LAYERS,
+        later=True,
+    )
+    beam: int = key(
+        5, "translate: hypotheses that a search keeps; 1: greedy", low=1, high=64, later=True
+    )
+    length_penalty: float = key(
+        1.0,
+        "translate: hypotheses are compared by log probability / length to this power",
+        low=0.0,
+        high=10.0,
+        later=True,
+    )
+    written_tokens: int = key(
+        256, "translate: longest text to write, in tokens", low=1, high=LONGEST_ROW, later=True
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,11 @@ MOST_SEEDS = 100
 
 @dataclass(frozen=True)
 class Tokens:
-    kind: str = key("wordpiece", "subword model", choices=("wordpiece", "bpe", "unigram", "file"))
+    kind: str = key(
+        "wordpiece",
+        "subword model; translate has bpe for wordpiece, which cannot write every text",
+        choices=("wordpiece", "bpe", "unigram", "file"),
+    )
     file: str = key("", "existing tokenizer.json, when kind = file")
     vocabulary: int | None = key(
         None,
@@ -29,7 +33,7 @@ class Tokens:
         high=MOST_TYPES,
     )
     lowercase: bool | None = key(
-        None, "lowercase the text first; auto: yes, except for tag and parse"
+        None, "lowercase the text first; auto: yes, except for tag, parse and translate"
     )
     length: int | None = key(
         None,
@@ -44,7 +48,6 @@ class Tokens:
         None,
         "maximum sequence length of selected text, in tokens; auto: tokens.length, its maximum",
         low=SHORTEST_ROW,
-        high=LONGEST_ROW,
         later=True,
     )
 
@@ -296,8 +299,7 @@ class Finetune(Moments, RawText):
         (
             "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
             "by the number of examples (of several tasks, the mean), fewer if minutes are short; "
-            "0: none, the linear model alone, or without one (finetune.wide) the model that "
-            "stage 1 leaves"
+            "0: none, the linear model alone, or without one (finetune.wide) that of stage 1"
         ),
         low=0,
     )
@@ -355,7 +357,7 @@ class Finetune(Moments, RawText):
     )
     label_smoothing: float = key(
         0.0,
-        "share of each label that is spread over all classes (classify, tag)",
+        "share of each label that is spread over all classes (classify, tag, translate)",
         low=0.0,
         high=0.9,
         later=True,
@@ -363,7 +365,7 @@ class Finetune(Moments, RawText):
     rdrop: float = key(
         0.0,
         "R-Drop: read each batch twice, with other dropout, and weigh by this how far the outputs "
-        "are apart (classify, multilabel, choice, tag); 0: off",
+        "are apart (classify, multilabel, choice, tag, translate); 0: off",
         low=0.0,
         high=100.0,
         later=True,

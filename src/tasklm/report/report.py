@@ -27,6 +27,7 @@ from tasklm.report.score_tables import score_table
 from tasklm.report.sections import data, heading, learning_curves
 from tasklm.report.selection import label_words, selected, typical_words
 from tasklm.report.text_bill import text_bill
+from tasklm.report.written_texts import written_texts
 from tasklm.storage.files import write_text
 
 MOST_TEXT = 200_000  # no real recipe is longer; the page must open everywhere
@@ -74,6 +75,7 @@ class ReportParts:
     class_scores: Sequence[tuple[str, ClassScore]] = ()
     calibration: dict[str, Any] | None = None
     mistakes: Sequence[dict[str, Any]] = ()
+    written: Sequence[dict[str, Any]] = ()
     selected: Sequence[dict[str, Any]] = ()
     selected_sources: dict[str, int] = field(default_factory=dict)
     selected_ranks: ArrayLike = ()
@@ -122,6 +124,7 @@ def render(parts: ReportParts) -> str:
             "Most confident mistakes" if sorted_by_confidence else "Mistakes",
             mistakes(parts.mistakes, of),
         ),
+        ("written", "Texts that the model wrote", written_texts(parts.written, of)),
         ("raw", "What the raw text changed", raw_text(parts.raw_text, of)),
         ("growth", "What more labels would bring", label_growth(parts.growth)),
         (

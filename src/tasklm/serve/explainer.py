@@ -17,6 +17,7 @@ from tasklm.serve.finished_run import model_of, run_of, training_examples
 from tasklm.serve.inputs import example_of
 from tasklm.tasks.examples import Example
 from tasklm.tasks.several import members_of
+from tasklm.tasks.writing import writes
 
 
 def explainer_of(where: Path, name: str = "") -> Explainer:
@@ -54,7 +55,8 @@ class Explainer:
         self.examples = ExampleSide(networks.loaded, networks.machine, train)
         self.passages: PassageSide | None = None
         encoders = [self.examples.gradients.model.encoder]
-        if recipe.uses_corpus and (self.run / SELECTED).exists():  # trained on selected text
+        read_text = recipe.uses_corpus and (self.run / SELECTED).exists()
+        if read_text and not writes(model.task):  # stage 1 has no decoder to compare them by
             self.passages = PassageSide(self.run, model.task, networks.machine.device)
             encoders.append(self.passages.gradients.encoder)
         for encoder in encoders:  # every batch of an explanation passes through one

@@ -29,6 +29,7 @@ from tasklm.serve.inputs import Input, example_from
 from tasklm.storage.safe_reading import is_there
 from tasklm.tasks.base import Answer, Task
 from tasklm.tasks.examples import Example
+from tasklm.tasks.writing import with_search
 
 if TYPE_CHECKING:  # of models with a network
     from tasklm.models.networks import Networks
@@ -76,6 +77,15 @@ class Predictor:
         own.answering, own._name = self.answering.alone(name), name
         own._calibration = None
         own.data = self.columns.get(name, self.data)
+        return own
+
+    def searching(self, beam: int | None = None, best: int = 1) -> Predictor:
+        """The predictor with another beam, and so many candidates for each text.
+
+        Raises RecipeError if its answers are not written, or for a number out of bounds.
+        """
+        own = copy(self)
+        own.answering = self.answering.with_task(with_search(self.task, beam, best))
         return own
 
     @property

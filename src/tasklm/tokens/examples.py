@@ -15,6 +15,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.marks import MOST as MOST_MARKS
 from tasklm.tasks.several import turns_of
 from tasklm.tasks.turns import share_taught
+from tasklm.tasks.writing import TextUnit
 from tasklm.tokens.packing import first_fit
 from tasklm.tokens.rows import Rows, pad_rows
 from tasklm.tokens.tokenizer import Vocabulary
@@ -86,6 +87,9 @@ class EncodedExamples:
         self.length = length
         self.together = together
         sizes = np.array([len(unit.tokens) for unit in units], np.int64).reshape(-1, together)
+        self.writes = any(isinstance(unit, TextUnit) for unit in units[:1])
+        if self.writes:  # rows of targets are as long as those of tokens
+            sizes = np.maximum(sizes, [[_targets_of(unit)] for unit in units])
         self.lengths = sizes.max(1, initial=1)  # of the groups: that of their longest unit
         self.totals = sizes.sum(1)  # … and that of all their units
         counts = {len(unit.places) for unit in units} or {1}
@@ -171,13 +175,13 @@ class EncodedExamples:
             units += [Unit([], [], None)] * (groups * self.together - len(units))
             padded = pad_rows([unit.tokens for unit in units], pad, length=length)
         read, lasts = np.zeros((len(units), places), np.int64), self._no_lasts((len(units), places))
-        wanted = self._no_targets((len(units), places))
+        wanted = self._no_targets((len(units), self._target_places(units, places, shape)))
         for row, unit in enumerate(units):
             read[row, : len(unit.places)] = unit.places
             if lasts is not None and unit.lasts is not None:
                 lasts[row, : len(unit.places)] = unit.lasts
             if wanted is not None and unit.targets is not None:
-                wanted[row, : len(unit.places)] = unit.targets
+                wanted[row, : len(unit.targets)] = unit.targets
         rooms = {numbers.name: numbers.zeros(len(units), places, 1) for numbers in self.beside}
         for numbers in self.beside:
             for row, unit in enumerate(units):
@@ -197,6 +201,16 @@ class EncodedExamples:
             wide=rooms.get("wide"),
             taught=rooms.get("taught"),
         )
+
+    def _target_places(
+        self, units: Sequence[Unit], places: int, shape: tuple[int, int, int] | None
+    ) -> int:
+        """How many targets a row has: one for each place, or those of texts to write."""
+        if not self.writes:
+            return places
+        if shape is not None:
+            return shape[1]
+        return -(-max(map(_targets_of, units)) // 8) * 8
 
     def targets(self) -> Tensor:
         """The targets at the places of all units, one after the other, in one row."""
@@ -344,6 +358,10 @@ class EncodedTurns(EncodedExamples):
         for turn, part in enumerate(self.parts):
             for own in part.blocks(rows):
                 yield own + self.firsts[turn]
+
+
+def _targets_of(unit: Unit) -> int:
+    return 1 if unit.targets is None else len(unit.targets)
 
 
 def _batch(rows: Rows, most: int = 1, longest: int = 0) -> TokenBatch:

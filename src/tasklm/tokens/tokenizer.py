@@ -212,8 +212,24 @@ def vocabulary_size(words: int) -> int:
     return max(1000, min(30_522, int(4 * max(words, 1) ** 0.5) // 500 * 500))
 
 
-def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int) -> Vocabulary:
+def writing_vocabulary(kind: str) -> str:
+    """The subword model of a kind of task that writes texts, in place of one that cannot.
+
+    WordPiece, the default, forgets where spaces were, and characters that it has not seen; BPE of
+    bytes writes any text.
+    """
+    if kind == "unigram":
+        problem = "it cannot write characters that it has not seen"
+        raise RecipeError([f"tokens.kind = 'unigram': {problem}; set it to bpe"])
+    return "bpe" if kind == "wordpiece" else kind
+
+
+def train_vocabulary(
+    texts: Iterable[Sequence[str]], settings: Tokens, size: int, exact: bool = False
+) -> Vocabulary:
     """A vocabulary of at most `size` types, each with two occurrences or more in the text.
+
+    `exact`: every text can be written as it was, but for capitals where they are folded.
 
     WordPiece and BPE are deterministic. The library's Unigram trainer does not: a run
     keeps the vocabulary it trained, but another run on the same data gets a slightly different one.
@@ -252,6 +268,9 @@ def train_vocabulary(texts: Iterable[Sequence[str]], settings: Tokens, size: int
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.decoder = decoders.Metaspace()
         trainer = trainers.UnigramTrainer(unk_token=UNK, **common)
-    tokenizer.normalizer = normalizer
+    if not exact:
+        tokenizer.normalizer = normalizer
+    elif settings.folds_case:
+        tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.train_from_iterator(texts, trainer)
     return Vocabulary(tokenizer)

@@ -10,10 +10,14 @@ import numpy as np
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
+from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.models.answering import encoded_with
+from tasklm.models.task_model import cost_of
 from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example
+from tasklm.tasks.writing import writes
+from tasklm.tokens.both_texts import both_texts
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.shards import Shards
 from tasklm.tokens.tokenizer import Vocabulary
@@ -58,6 +62,23 @@ class TrainingContext:
         """The examples that stage 2 learns from."""
         return self.lessons or self.train
 
+    @functools.cached_property
+    def stage1_examples(self) -> EncodedExamples:
+        """The examples that stage 1 reads: where answers are written, both texts of each, for the
+        language model alone.
+        """
+        return both_texts(self.train) if writes(self.task) else self.train
+
+    @property
+    def parameters(self) -> int:
+        """The weights of an encoder, and of the decoder where there is one; heads are small."""
+        count = cost_of(self.encoder, self.shape).parameters
+        if not writes(self.task):
+            return count
+        with shapes_alone():
+            decoder = self.task.head(self.shape.width, 0.0)
+        return count + sum(weights.numel() for weights in decoder.parameters())
+
     @property
     def taught(self) -> bool:
         """Whether teachers teach stage 2."""
@@ -73,4 +94,4 @@ class TrainingContext:
         text = self.external
         if text is not None:
             text = sampled(text, left_out=self.held_out)
-        return count(self.train, text, self.vocabulary.specials, self.shape)
+        return count(self.stage1_examples, text, self.vocabulary.specials, self.shape)

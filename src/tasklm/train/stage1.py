@@ -21,8 +21,10 @@ from tasklm.device.machine import Machine
 from tasklm.models.task_model import head_outputs, task_outputs
 from tasklm.objectives.base import AnnealedObjective, Corrupted, TwoHalves
 from tasklm.tasks.base import Task
+from tasklm.tasks.heads.decoders import DecoderHead
 from tasklm.tasks.heads.turns import head_of_turn
 from tasklm.tasks.several import turn_of
+from tasklm.tasks.writing import writes
 from tasklm.tokens.batches import PackedStream, TokenBatch
 from tasklm.tokens.turn_streams import AnyStream
 from tasklm.train.held_out import HELD_OUT, HeldOutText
@@ -72,6 +74,12 @@ def task_flops(cost: EncoderCost, head: Any, batch: TokenBatch, own_pass: bool =
     """
     assert batch.places is not None
     rows, places = batch.places.shape
+    if isinstance(head, DecoderHead):
+        assert batch.targets is not None
+        length, written = batch.ids.shape[1], batch.targets.shape[1]
+        types = cost.vocabulary
+        decoder = head.flops_of(rows, length, written, types)
+        return cost.training(rows * length, 0, length, task_head=decoder)
     return cost.training(
         own_pass * batch.ids.numel(),
         0,
@@ -189,6 +197,8 @@ class JointStage:
         return text
 
     def _internal(self, groups: np.ndarray, step: int, seed: int) -> Step:
+        if writes(self.module.task):
+            return self._text_of_task(groups, step, seed)
         task = self.internal.task_batch(groups)
         assert task.targets is not None
         work = Step(
@@ -204,6 +214,20 @@ class JointStage:
             text = self._corrupt(self.internal.text_batch(groups, seed), step, seed)
             self._add_text(work, task, text)
         return work
+
+    def _text_of_task(self, groups: np.ndarray, step: int, seed: int) -> Step:
+        """An internal step without the task's loss: text of the task as if it were external."""
+        text = self._corrupt(self.internal.text_batch(groups, seed), step, seed)
+        share = self.rho2 / (self.rho2 + 1.0)
+        return Step(
+            batch=JointBatch(text, None, self.machine.counts_pieces(text.batch)),
+            compute=self._compute_text_of_task,
+            targets={f"{n} on task": count for n, count in self.objective.targets(text).items()},
+            weights={f"{n} on task": share * by for n, by in self.objective.weights.items()},
+            tokens=text.batch.ids.numel(),
+            flops=self.objective.flops(self.cost, text),
+            position=self.position(),
+        )
 
     def _add_text(self, step: Step, task: TokenBatch, text: Corrupted) -> None:
         """Adds the objective's losses on the examples of an internal step."""
@@ -224,6 +248,9 @@ class JointStage:
     def _compute_external(self, batch: JointBatch) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = self._language(batch.text)
         return losses
+
+    def _compute_text_of_task(self, batch: JointBatch) -> dict[str, Tensor]:
+        return _on_task(self._language(batch.text))
 
     def _compute_internal(self, batch: JointBatch) -> dict[str, Tensor]:
         assert batch.task is not None

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from tasklm.budget.memory import describe
-from tasklm.budget.rules import stage1_rate, stage2_rate
+from tasklm.budget.rules import stage1_rate, stage2_rate, writing_rate
 from tasklm.models.language_model import describe_language_model, under
 from tasklm.models.weights import load_weights, save_weights
 from tasklm.recipe.model_sections import Finetune, Train
@@ -22,6 +22,7 @@ from tasklm.run_folder import CURVE, SUMMARY, Seed
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import read_json, write_json, write_record
 from tasklm.tasks.several import members_of, turns_of
+from tasklm.tasks.writing import writes
 from tasklm.tracking import Tracker
 from tasklm.train.checkpoints import Checkpoints
 from tasklm.train.context import TrainingContext
@@ -173,9 +174,7 @@ def run_stage2(
     context.losses = stage.go_on_with(context.losses)
     weights = load_weights(seed.training / "model.safetensors")
     stage.model.encoder.load_state_dict(under("encoder.", weights))
-    peak = settings.learning_rate or stage2_rate(
-        context.shape.width, settings.optimiser, context.encoder == "bilstm"
-    )
+    peak = settings.learning_rate or _usual_rate(context, settings)
     rule = Rule(settings.optimiser, peak, settings.weight_decay, settings.layer_decay, settings)
     loop_settings = Settings(
         clip=settings.clip,
@@ -216,6 +215,13 @@ def run_stage2(
     chosen = {"learning_rate": peak, "batch": batch_of(settings, context)}
     write_json(folder / SUMMARY, {**summary, **_best_of(stage, plan, summary), **chosen})
     checkpoints.clear()
+
+
+def _usual_rate(context: TrainingContext, settings: Finetune) -> float:
+    """The peak learning rate of stage 2 where the recipe gives none."""
+    if writes(context.task):
+        return writing_rate(context.shape.width, settings.optimiser)
+    return stage2_rate(context.shape.width, settings.optimiser, context.encoder == "bilstm")
 
 
 def _is_model_before_training(context: TrainingContext, plan: Stage2Plan) -> bool:

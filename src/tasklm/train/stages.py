@@ -14,7 +14,7 @@ from torch import nn
 
 from tasklm.budget.costs import EncoderCost
 from tasklm.budget.memory import MemoryCost, micro_batch_for, training_bytes
-from tasklm.budget.rules import epochs_for, stage2_batch
+from tasklm.budget.rules import WRITING_BATCH, epochs_for, stage2_batch, writing_epochs
 from tasklm.encoders.shapes import SHALLOW
 from tasklm.errors import RecipeError
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
@@ -25,6 +25,7 @@ from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.heads.turns import head_with_wide
 from tasklm.tasks.several import member_scores, members_of, turns_of
+from tasklm.tasks.writing import greedy, writes
 from tasklm.tokens.batches import PackedStream, packed_rows
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
@@ -60,7 +61,9 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     if settings.mask_rate_last is not None and not isinstance(objective, AnnealedObjective):
         problem = f"the rate of masks of {settings.objective} stays"
         raise RecipeError([f"train.mask_rate_last: {problem}; choose train.objective = mlm"])
-    head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
+    head: nn.Module = nn.Identity()  # a decoder learns in stage 2 alone
+    if not writes(context.task):
+        head = context.task.head(context.shape.width, settings.dropout, encoder.normed_heads)
     module = JointModel(encoder, objective, head, context.task).to(context.machine.device)
     external = best = None
     if context.external is not None and rho1:
@@ -70,7 +73,7 @@ def joint_stage(context: TrainingContext, settings: Train, rho1: int, batch: int
     cost = cost_of(context.encoder, context.shape)
     return JointStage(
         module=module,
-        internal=_stream(context, context.train, batch, settings.seed),
+        internal=_stage1_stream(context, batch, settings.seed),
         external=external,
         rho1=rho1,
         rho2=settings.rho2,
@@ -123,6 +126,13 @@ def held_out_text(
         Rows.of(text.first(some), objective, machine),
         Rows.of(text, objective, machine),
     )
+
+
+def _stage1_stream(context: TrainingContext, batch: int, seed: int) -> AnyStream:
+    """The batches of task examples of stage 1; texts alone can always share rows."""
+    if not writes(context.task):
+        return _stream(context, context.train, batch, seed)
+    return ExampleStream(context.stage1_examples, batch, seed, context.machine.compiles)
 
 
 def _stream(
@@ -209,6 +219,8 @@ def batch_of(settings: Finetune, context: TrainingContext) -> int:
     """Rows per step of stage 2; an example of several units (as of a choice) takes as many."""
     if settings.batch:
         return settings.batch
+    if writes(context.task):
+        return WRITING_BATCH
     examples = stage2_batch(len(context.train), context.shape.layers <= SHALLOW)
     return context.task.together * examples
 
@@ -218,6 +230,8 @@ def usual_epochs(settings: Finetune, context: TrainingContext) -> int:
     their mean size would have by itself.
     """
     batch = max(1, batch_of(settings, context) // context.task.together)
+    if writes(context.task):
+        return writing_epochs(len(context.train), batch)
     return epochs_for(len(context.train) // max(1, len(members_of(context.task))), batch)
 
 
@@ -282,7 +296,7 @@ def _score_on_train(
     chosen = context.encoded(examples[:: -(-len(examples) // count)])
 
     def scored(model: TaskModel) -> float:
-        predictions = kept_of([model], context.task, chosen, context.machine)
+        predictions = kept_of([model], greedy(context.task), chosen, context.machine)
         return _judged(predictions, chosen, context.task, metric).score
 
     return scored
@@ -307,7 +321,7 @@ def _judgement_of(model: TaskModel, context: TrainingContext, metric: str) -> Ju
     """The score on dev, with thresholds tuned on it if the task has any, and the best shares."""
     task, dev = context.task, context.dev
     if model.wide_scale is None:
-        predictions = kept_of([model], task, dev, context.machine)
+        predictions = kept_of([model], greedy(task), dev, context.machine)
         return _judged(predictions, dev, task, metric)
     outputs = kept_of([model], task, dev, context.machine, keep=np.copy)
     mixed = best_share(task, dev, outputs, float(model.wide_scale.detach()))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tasklm.device.machine import Machine
 from tasklm.models.answering import ROWS
+from tasklm.tasks.base import Task
+from tasklm.tasks.heads.decoders import write
+from tasklm.tasks.writing import search_of, writes
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.examples import EncodedExamples, EncodedTurns
 from tasklm.train.loop import Loop, Settings
@@ -55,23 +59,41 @@ def seconds_per_step(
     return spent / done
 
 
-def seconds_per_example(model: nn.Module, examples: EncodedExamples, machine: Machine) -> float:
-    """The seconds of a pass forward for an example, of a few batches from short to long ones."""
+def seconds_per_example(
+    model: nn.Module, examples: EncodedExamples, machine: Machine, task: Task | None = None
+) -> float:
+    """The seconds of a pass forward for an example, of a few batches from short to long ones; with
+    a task that writes, of writing its text.
+    """
     parts = examples.parts if isinstance(examples, EncodedTurns) else [examples]
     batches = []
     for turn, part in enumerate(parts):
         if len(part):
             batches += [replace(batch, turn=turn) for batch in _some(part)]
     model.eval()
+    answer = _writing(model, examples, task) or model
     with torch.inference_mode(), machine.arithmetic():
-        model(batches[-1].to(machine.device))  # the first pass also allocates
+        answer(batches[-1].to(machine.device))  # the first pass also allocates
         machine.synchronize()
         started = time.perf_counter()
         for batch in batches:
-            model(batch.to(machine.device))
+            answer(batch.to(machine.device))
         machine.synchronize()
         spent = time.perf_counter() - started
     return spent / sum(len(batch.ids) // batch.together for batch in batches)
+
+
+def _writing(
+    model: nn.Module, examples: EncodedExamples, task: Task | None
+) -> Callable[[TokenBatch], Tensor] | None:
+    """What writes texts of the usual length; a model that has learnt nothing would go on to the
+    limit.
+    """
+    if task is None or not writes(task):
+        return None
+    usual = np.median([1 if one.targets is None else len(one.targets) for one in examples.units])
+    search = replace(search_of(task), longest=max(1, int(usual)))
+    return functools.partial(write, [model], search, examples.vocabulary)
 
 
 def _some(examples: EncodedExamples) -> list[TokenBatch]:

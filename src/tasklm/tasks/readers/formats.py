@@ -29,6 +29,7 @@ from tasklm.tasks.readers.squad import (
     answers_of,
     is_squad,
 )
+from tasklm.tasks.readers.text_pairs import pair_of
 from tasklm.tasks.readers.texts import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from tasklm.tasks.readers.word_rows import HEAD_NAMES, RELATION_NAMES, TAG_NAMES, WORD_NAMES
 
@@ -162,7 +163,7 @@ def _table(path: Path) -> Recognised:
     for row in reversed(rows):  # of names that differ only in case, the first counts
         names.update((name.lower(), name) for name in reversed(own_columns(list(row.values))))
     recognised = _by_words(rows, names) or _choice(rows, names) or _span(path, rows, names)
-    return recognised or _texts(path, rows, names)
+    return recognised or _pair(rows, names) or _texts(path, rows, names)
 
 
 def _first(known: Sequence[str], names: Mapping[str, str], taken: Sequence[str] = ()) -> str:
@@ -235,6 +236,14 @@ def _span(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognis
     )
 
 
+def _pair(rows: Sequence[Row], names: Mapping[str, str]) -> Recognised | None:
+    pair = pair_of(rows, names)
+    if pair is None:
+        return None
+    columns = {"text": pair.source, "label": pair.target}
+    return Recognised("translate", columns, f"{pair.source!r} with texts {pair.target!r}")
+
+
 def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recognised:
     label = _first(LABEL_NAMES, names)
     pair = next(
@@ -260,7 +269,7 @@ def _texts(path: Path, rows: Sequence[Row], names: Mapping[str, str]) -> Recogni
             line=rows[0].line,
             remedy=(
                 "Name the column with the labels with --label-column "
-                "(recipe: data.label_column); texts cannot be predicted."
+                "(recipe: data.label_column); to learn to write the texts, --data.kind translate."
             ),
         )
     kind, about = _label_kind(values)

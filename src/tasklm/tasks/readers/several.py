@@ -25,6 +25,7 @@ from tasklm.tasks.examples import Example, Finding, Splits, left_out_by_file
 from tasklm.tasks.members import joined
 from tasklm.tasks.readers.splits import read_splits, resolved
 from tasklm.tasks.several import Several, is_name
+from tasklm.tasks.writing import Writes
 
 _SHOWN = 3  # examples of a finding
 RECIPE = "recipe.toml"
@@ -122,6 +123,9 @@ def read_several(recipe: Recipe, audited: bool = True) -> JoinedTasks:
     tasks: dict[str, Task] = {}
     for source in sources:
         own, kind = splits[source.name], TASKS.get(source.data.kind)
+        if issubclass(kind, Writes):
+            problem = f"{source.name} is of kind {source.data.kind}, which has a decoder of its own"
+            raise RecipeError([f"several.tasks: {problem}; train it by itself"])
         tasks[source.name] = kind.from_examples(own.train, source.recipe.kind)
         if audited:
             findings += [_of(source.name, one) for one in audit_splits(own, source.data)]

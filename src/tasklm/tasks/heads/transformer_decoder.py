@@ -1,0 +1,212 @@
+"""A Transformer decoder (arXiv 1706.03762): layers that look at the text so far and at the source.
+
+Norms come before the parts that they feed and after the last layer, so that it learns without a
+long warm-up. Positions are sines, which have no longest text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasklm.tasks.heads.decoders import DecoderHead, DecoderSteps, Table, draw
+from tasklm.tasks.writing import Search
+
+EPSILON = 1e-5
+HEAD_WIDTH = 32  # of an attention head; twice that in wide decoders
+WIDE = 512
+Pair = tuple[Tensor, Tensor]  # keys and values (rows · beam, heads, tokens, head width)
+SPREAD = 0.55  # of first weights, times 1/√width: as in the encoders
+INNER = 4  # times the width, between the two maps of a layer
+
+
+def heads_for(width: int) -> int:
+    """The attention heads of a decoder: the most of at least the usual width that divide it."""
+    most = max(1, width // (HEAD_WIDTH if width < WIDE else 2 * HEAD_WIDTH))
+    return next(count for count in range(most, 0, -1) if width % count == 0)
+
+
+def sines(positions: Tensor, width: int) -> Tensor:
+    """The vectors (…, width) of positions: sines and cosines of falling frequencies."""
+    half = (width + 1) // 2
+    numbers = torch.arange(half, device=positions.device, dtype=torch.float32)
+    angles = positions[..., None].float() * torch.exp(numbers * (-math.log(10_000.0) / half))
+    return torch.cat((angles.sin(), angles.cos()), -1)[..., :width]
+
+
+def split_heads(states: Tensor, heads: int) -> Tensor:
+    """(rows, heads, length, head width) of (rows, length, width)."""
+    rows, length, width = states.shape
+    return states.view(rows, length, heads, width // heads).transpose(1, 2)
+
+
+def merge_heads(states: Tensor) -> Tensor:
+    """(rows, length, width) of (rows, heads, length, head width)."""
+    return states.transpose(1, 2).flatten(2)
+
+
+class DecoderLayer(nn.Module):
+    """Attention to the text so far, attention to the source, and two maps."""
+
+    def __init__(self, width: int, heads: int, dropout: float, layers: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.own_norm = nn.LayerNorm(width, EPSILON)
+        self.own = nn.Linear(width, 3 * width)
+        self.own_out = nn.Linear(width, width)
+        self.source_norm = nn.LayerNorm(width, EPSILON)
+        self.asking = nn.Linear(width, width)
+        self.source = nn.Linear(width, 2 * width)
+        self.source_out = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, EPSILON)
+        self.up = nn.Linear(width, INNER * width)
+        self.down = nn.Linear(INNER * width, width)
+        self.dropout = nn.Dropout(dropout)
+        for part in (self.own, self.asking, self.source, self.up):
+            draw(part, SPREAD * width**-0.5)
+        for part in (self.own_out, self.source_out, self.down):
+            draw(part, SPREAD * (width * 3 * layers) ** -0.5)
+
+    def own_parts(self, states: Tensor) -> list[Tensor]:
+        """Queries, keys and values of the text (rows, heads, length, head width)."""
+        parts = self.own(self.own_norm(states)).chunk(3, -1)
+        return [split_heads(part, self.heads) for part in parts]
+
+    def source_parts(self, memory: Tensor) -> list[Tensor]:
+        """Keys and values of the source (rows, heads, source, head width)."""
+        return [split_heads(part, self.heads) for part in self.source(memory).chunk(2, -1)]
+
+    def after_own(self, states: Tensor, mixed: Tensor) -> Tensor:
+        """The states with what the text so far adds."""
+        added: Tensor = self.dropout(self.own_out(merge_heads(mixed)))
+        return states + added
+
+    def after_source(self, states: Tensor, parts: list[Tensor], seen: Tensor) -> Tensor:
+        """The states (rows, length, width) with what the source adds, and then the two maps.
+
+        `seen` (rows, 1, 1, source) are the tokens of the source.
+        """
+        asking = split_heads(self.asking(self.source_norm(states)), self.heads)
+        keys, values = parts
+        mixed = functional.scaled_dot_product_attention(asking, keys, values, attn_mask=seen)
+        states = states + self.dropout(self.source_out(merge_heads(mixed)))
+        inner = self.dropout(functional.gelu(self.up(self.norm(states))))
+        added: Tensor = self.dropout(self.down(inner))
+        return states + added
+
+
+class TransformerDecoder(DecoderHead):
+    """Layers over the embeddings of the tokens before."""
+
+    def __init__(self, width: int, layers: int, dropout: float, search: Search) -> None:
+        super().__init__()
+        self.width, self.search, self.heads = width, search, heads_for(width)
+        self.first_norm = nn.LayerNorm(width, EPSILON)
+        self.layers = nn.ModuleList(
+            DecoderLayer(width, self.heads, dropout, layers) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width, EPSILON)
+        self.dropout = nn.Dropout(dropout)
+
+    def embed(self, table: Table, tokens: Tensor, positions: Tensor) -> Tensor:
+        """The states (rows, length, width) that the first layer reads."""
+        normed = self.first_norm(table.embed(tokens))
+        placed: Tensor = self.dropout(normed + sines(positions, self.width).to(normed.dtype))
+        return placed
+
+    def states(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
+        """The states that predict what follows each token, none of which sees a later one."""
+        states = self.embed(table, given, torch.arange(given.shape[1], device=given.device))
+        for layer in self.stack:
+            queries, keys, values = layer.own_parts(states)
+            mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+            states = layer.after_own(states, mixed)
+            states = layer.after_source(states, layer.source_parts(memory), seen[:, None, None])
+        normed: Tensor = self.norm(states)
+        return normed
+
+    def begin(self, table: Table, memory: Tensor, seen: Tensor, beam: int) -> TransformerSteps:
+        """A decoder that has written nothing yet."""
+        sources = [layer.source_parts(memory) for layer in self.stack]
+        return TransformerSteps(self, table, sources, seen[:, None, None], beam)
+
+    def step(
+        self,
+        table: Table,
+        tokens: Tensor,
+        position: Tensor,
+        memory: tuple[list[list[Tensor]], Tensor],
+        before: Sequence[Pair],
+    ) -> tuple[Tensor, list[Pair]]:
+        """The states (rows, beam, width) after the last tokens (rows, beam), and keys and values
+        with those of these tokens.
+
+        `memory`: keys and values of the sources by layer, and which of them are tokens.
+        """
+        rows, beam = tokens.shape
+        sources, seen = memory
+        states = self.embed(table, tokens, position)
+        longer = []
+        for number, layer in enumerate(self.stack):
+            queries, keys, values = layer.own_parts(states.reshape(rows * beam, 1, -1))
+            if before:
+                keys = torch.cat((before[number][0], keys), 2)
+                values = torch.cat((before[number][1], values), 2)
+            longer.append((keys, values))
+            mixed = functional.scaled_dot_product_attention(queries, keys, values)
+            by_text = mixed.reshape(rows, beam, self.heads, -1).transpose(1, 2)
+            states = layer.after_own(states, by_text)
+            states = layer.after_source(states, sources[number], seen)
+        normed: Tensor = self.norm(states)
+        return normed, longer
+
+    def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
+        """The FLOPs of a forward pass: of maps, of both attentions, and of the logits."""
+        width, layers = self.width, len(self.layers)
+        maps = written * (6 + 2 * INNER) * width**2 + source * 2 * width**2
+        attention = 2 * written * (written + source) * width
+        logits = written * vocabulary * width
+        return 2.0 * rows * (layers * (maps + attention) + logits)
+
+    @property
+    def stack(self) -> Any:
+        """The layers."""
+        return self.layers
+
+
+class TransformerSteps(DecoderSteps):
+    """Keys and values of the tokens before, (rows · beam, heads, tokens, head width) by layer.
+
+    All hypotheses of an example ask the same source, as if they were so many tokens of one text.
+    """
+
+    def __init__(
+        self,
+        decoder: TransformerDecoder,
+        table: Table,
+        sources: list[list[Tensor]],
+        seen: Tensor,
+        beam: int,
+    ) -> None:
+        self.decoder, self.table, self.sources, self.seen = decoder, table, sources, seen
+        self.beam, self.done = beam, 0
+        self.before: list[Pair] = []
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """The states (rows, beam, width) after the last tokens (rows, beam)."""
+        position = torch.full((1,), self.done, device=tokens.device)
+        memory = self.sources, self.seen
+        states, self.before = self.decoder.step(self.table, tokens, position, memory, self.before)
+        self.done += 1
+        return states
+
+    def reorder(self, parents: Tensor) -> None:
+        """Continues with the hypotheses that had the numbers (rows, beam)."""
+        firsts = torch.arange(len(parents), device=parents.device)[:, None] * self.beam
+        places = (firsts + parents).flatten()
+        self.before = [(keys[places], values[places]) for keys, values in self.before]
