@@ -11,9 +11,14 @@ from tasklm.budget import rules
 from tasklm.budget.rules import Plan
 from tasklm.budget.scope import LINEAR, Scope
 from tasklm.pipeline import stage_planning
+from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.schema import from_dict, with_overrides
 from tasklm.tasks.classify import Classify
+from tasklm.tasks.examples import Example
+from tasklm.tasks.translate import Translate
+from tasklm.train import stage_runs
 from tasklm.train.optim.optimizers import Rule
+from tasklm.train.stage_runs import Stage2Plan
 
 
 @pytest.mark.parametrize(
@@ -131,6 +136,25 @@ def test_minutes_are_shared_by_all_trainings_and_all_their_fine_tunings() -> Non
     left = 1100 * (1 - rules.END_SHARE) - rules.END_SECONDS - 100  # scores and report take the rest
     assert steps(1, 3) == int((left - 4 * 3 - 3 * 2.0) / 0.5)
     assert steps(3, 3) == int((left - 4 * 9 - 3 * 6.0) / 3 / 0.5)
+
+
+@pytest.mark.usefixtures("paces")
+@pytest.mark.parametrize("text", [None, object()])
+def test_a_decoder_gets_all_minutes_where_there_is_no_text(text: Any) -> None:
+    """Stage 1 would not train it; how many epochs there are is for the clock to say."""
+    pair = Example(("a", "b"), ("b",))
+    parts = parts_of(1000)
+    parts.task, parts.external = Translate.from_examples([pair] * 9, Kind()), text
+    run = timed_run(0.0, budget={"minutes": 10.0})
+    plan = Plan("tiny", 1, 1, 16, 600.0, None, ())
+    decided = stage_planning.stage_plan(run, parts, plan, 30)
+    assert (decided["stage1"]["steps"] > 0) == (text is not None)
+    assert decided["epochs"] >= 1
+    short, usual = (Stage2Plan(epochs, "bleu", 1.0, None) for epochs in (2, 50))
+    assert stage_runs._times_longer(parts, short) == stage_runs.WRITING_EPOCHS / 2
+    assert stage_runs._times_longer(parts, usual) == 1.0
+    parts.task = Classify(("a", "b"))
+    assert stage_runs._times_longer(parts, short) == 1.0
 
 
 def left_at_60(seconds: float) -> float:

@@ -117,6 +117,8 @@ def _within_minutes(
     if recipe.finetune.epochs is None:
         epochs = fitting
     trainings = recipe.train.seeds
+    if writes(parts.task) and parts.external is None:
+        return 0, 0.0, Tuning(epochs, seeds, pace.ending)  # stage 1 would not train the decoder
     rest = left - epochs * seeds * pace.epoch - (seeds - 1) * pace.ending
     allowed = max(0.0, rest) / trainings
     steps = int(allowed * run.machine.ranks.total / step)
@@ -137,6 +139,8 @@ def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:
     if recipe.train.steps is not None or recipe.train.start or steps >= rules.FEW_STEPS:
         return None
     if not steps:
+        if not recipe.data.corpus:
+            return None
         return (
             "the budget is too small for stage 1: all of it goes to fine-tuning; raise --minutes "
             "to train on text too"

@@ -47,6 +47,7 @@ from tasklm.train.steps import Record, step_seed
 from tasklm.train.timing import matmul_ceiling
 
 BEST = "best.safetensors"  # the weights of stage 2 that are best on dev
+WRITING_EPOCHS = 40  # at most, of a decoder within a budget in minutes
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def run_stage2(
         checkpoint_seconds=plan.checkpoint_seconds,
         accumulate=stage.accumulate,
         seconds_allowed=_allowed(folder, plan, context),
-        longer=1.0,
+        longer=_times_longer(context, plan),
     )
     epoch = stage.epoch
     steps = plan.epochs * epoch
@@ -231,6 +232,15 @@ def _is_model_before_training(context: TrainingContext, plan: Stage2Plan) -> boo
     if context.wide is None:
         return not plan.epochs
     return not turns_of(context.task)
+
+
+def _times_longer(context: TrainingContext, plan: Stage2Plan) -> float:
+    """How many times the planned steps a fine-tuning may take where time is left: a decoder learns
+    for many epochs, and its first steps, by which it was planned, are slow.
+    """
+    if not writes(context.task):
+        return 1.0
+    return max(1.0, WRITING_EPOCHS / max(1, plan.epochs))
 
 
 def _title_of(seed: Seed) -> str:
