@@ -4,7 +4,6 @@ for, and one step of the decoder, with what it keeps of the steps before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklm.errors import RecipeError, RunError
-from tasklm.export.onnx_graph import OPSET, library, turn_weights, without_chatter
+from tasklm.export.onnx_graph import converted, turn_weights
 from tasklm.export.onnx_model import GRAPH
 from tasklm.export.onnx_writer import (
     AFTER,
@@ -97,18 +96,12 @@ def write_decoder(source: Source, folder: Path) -> tuple[float, float]:
     """Writes both graphs into a folder; the largest difference of logarithmic probabilities to
     PyTorch's, and the megabytes of both files.
     """
-    for name in ("onnxruntime", "onnx", "onnxscript"):
-        library(name)
     head: Any = source.model.head
     rows, length = torch.export.Dim("batch"), torch.export.Dim("length", max=source.length)
     beam, written = torch.export.Dim("beam"), torch.export.Dim("written")
-    _write(
-        EncoderGraph(source),
-        folder / GRAPH,
-        {name: torch.ones(3, 7, dtype=torch.int64) for name in ENCODER_INPUTS},
-        {name: {0: rows, 1: length} for name in ENCODER_INPUTS},
-        [MEMORY],
-    )
+    tensors = {name: torch.ones(3, 7, dtype=torch.int64) for name in ENCODER_INPUTS}
+    sizes = {name: {0: rows, 1: length} for name in ENCODER_INPUTS}
+    _write(folder / GRAPH, converted(EncoderGraph(source), tensors, sizes, [MEMORY]))
     layers, heads, width = len(head.stack), head.heads, head.width // head.heads
     tensors = {
         "tokens": torch.ones(3, 5, dtype=torch.int64),
@@ -116,18 +109,13 @@ def write_decoder(source: Source, folder: Path) -> tuple[float, float]:
         MEMORY: torch.zeros(layers, 2, 3, heads, 7, width),
         STATE: torch.zeros(layers, 2, 3, 5, heads, 4, width),
     }
-    _write(
-        StepGraph(source),
-        folder / DECODER,
-        tensors,
-        {
-            "tokens": {0: rows, 1: beam},
-            "attention_mask": {0: rows, 1: length},
-            MEMORY: {2: rows, 4: length},
-            STATE: {2: rows, 3: beam, 5: written},
-        },
-        [LOGS, AFTER],
-    )
+    sizes = {
+        "tokens": {0: rows, 1: beam},
+        "attention_mask": {0: rows, 1: length},
+        MEMORY: {2: rows, 4: length},
+        STATE: {2: rows, 3: beam, 5: written},
+    }
+    _write(folder / DECODER, converted(StepGraph(source), tensors, sizes, [LOGS, AFTER]))
     apart = difference(source, folder)
     if not apart <= TOLERANCE:
         problem = f"logarithmic probabilities differ by {apart:.3g}"
@@ -137,30 +125,7 @@ def write_decoder(source: Source, folder: Path) -> tuple[float, float]:
     return apart, size / 1e6
 
 
-def _write(
-    graph: nn.Module,
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    sizes: Mapping[str, Any],
-    outputs: Sequence[str],
-) -> None:
-    try:
-        with without_chatter(), torch.no_grad():
-            program: Any = torch.onnx.export(
-                graph.eval(),
-                kwargs=dict(tensors),
-                input_names=list(tensors),
-                output_names=list(outputs),
-                dynamic_shapes=dict(sizes),
-                opset_version=OPSET,
-                dynamo=True,
-                verbose=False,
-            )
-    except Exception as error:  # the exporter has no common error class
-        reason = (str(error) or repr(error)).splitlines()[0]
-        remedy = "Try other versions of torch and onnxscript, or use PyTorch: tasklm predict."
-        raise RunError(f"PyTorch cannot write the model as ONNX ({reason}). {remedy}") from error
-    model = program.model_proto
+def _write(path: Path, model: Any) -> None:
     turn_weights(model)
     write_bytes(path, model.SerializeToString())
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -153,8 +153,6 @@ def _marks(source: Source) -> tuple[str, ...]:
 
 def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
     """Writes the model as one ONNX file, whose rows and lengths are free."""
-    for name in ("onnxruntime", "onnx", "onnxscript"):  # the first by us: the others may import it
-        library(name)
     rows, length = torch.export.Dim("batch"), torch.export.Dim("length", max=source.length)
     # sizes of 0 and 1 would be taken for constants
     tensors = {name: torch.ones(3, 7, dtype=torch.int64) for name in inputs}
@@ -163,14 +161,37 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
         tensors["places"] = torch.ones(3, 1 + len(_marks(source)), dtype=torch.int64)
         sizes["places"] = {0: rows}
     names = [one.name for one in outputs_of(source.task)]
+    outputs = [f"{LOGITS}.{number}" for number in range(len(names))]
+    model = converted(Graph(source), tensors, sizes, outputs)
+    turn_weights(model)
+    name_outputs(model, names)
+    facts = {
+        "task": json.dumps(source.task.to_dict(), ensure_ascii=False),
+        "length": str(source.length),
+    }
+    library("onnx").helper.set_model_props(model, facts)
+    write_bytes(path, model.SerializeToString())
+
+
+def converted(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    sizes: Mapping[str, Any],
+    outputs: Sequence[str],
+) -> Any:
+    """A module as an ONNX graph: `tensors` are examples of its inputs, `sizes` which of their
+    dimensions are free.
+    """
+    for name in ("onnxruntime", "onnx", "onnxscript"):  # the first by us: the others may import it
+        library(name)
     try:
         with without_chatter(), torch.no_grad():
             program: Any = torch.onnx.export(
-                Graph(source).eval(),
-                kwargs=tensors,
-                input_names=list(inputs),
-                output_names=[f"{LOGITS}.{number}" for number in range(len(names))],
-                dynamic_shapes=sizes,
+                module.eval(),
+                kwargs=dict(tensors),
+                input_names=list(tensors),
+                output_names=list(outputs),
+                dynamic_shapes=dict(sizes),
                 opset_version=OPSET,
                 dynamo=True,
                 verbose=False,
@@ -180,15 +201,7 @@ def write_graph(source: Source, path: Path, inputs: Sequence[str]) -> None:
         versions = "Try other versions of torch and onnxscript"
         remedy = f"{versions}, or use PyTorch: tasklm predict, serve --engine torch."
         raise RunError(f"PyTorch cannot write the model as ONNX ({reason}). {remedy}") from error
-    model = program.model_proto
-    turn_weights(model)
-    name_outputs(model, names)
-    facts = {
-        "task": json.dumps(source.task.to_dict(), ensure_ascii=False),
-        "length": str(source.length),
-    }
-    library("onnx").helper.set_model_props(model, facts)
-    write_bytes(path, model.SerializeToString())
+    return program.model_proto
 
 
 def turn_weights(model: Any) -> None:

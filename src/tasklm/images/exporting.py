@@ -15,7 +15,7 @@ import tasklm
 from tasklm.errors import RecipeError, RunError
 from tasklm.export.exporting import default_folder
 from tasklm.export.model_sizes import MEGABYTE
-from tasklm.export.onnx_graph import OPSET, TOLERANCE, library, without_chatter
+from tasklm.export.onnx_graph import TOLERANCE, converted, library
 from tasklm.export.source import new_folder
 from tasklm.images.model import (
     CELLS,
@@ -100,27 +100,10 @@ def write_onnx(model_folder: Path, folder: Path) -> ExportedImages:
 
 
 def _graph_of(model: ImageNet) -> bytes:
-    for name in ("onnxruntime", "onnx", "onnxscript"):
-        library(name)
     size = model.shape.size
-    given = torch.zeros(3, size, size, 3, dtype=torch.uint8)
-    try:
-        with without_chatter(), torch.no_grad():
-            program: Any = torch.onnx.export(
-                Graph(model).eval(),
-                kwargs={"pixels": given},
-                input_names=[PIXELS],
-                output_names=[LOGITS, CELLS],
-                dynamic_shapes={"pixels": {0: torch.export.Dim("batch")}},
-                opset_version=OPSET,
-                dynamo=True,
-                verbose=False,
-            )
-    except Exception as error:  # the exporter has no common error class
-        reason = (str(error) or repr(error)).splitlines()[0]
-        remedy = "Try other versions of torch and onnxscript, or use PyTorch: tasklm predict."
-        raise RunError(f"PyTorch cannot write the model as ONNX ({reason}). {remedy}") from error
-    graph = program.model_proto
+    given = {PIXELS: torch.zeros(3, size, size, 3, dtype=torch.uint8)}
+    free = {PIXELS: {0: torch.export.Dim("batch")}}
+    graph = converted(Graph(model), given, free, [LOGITS, CELLS])
     facts = {"size": str(size), "shape": json.dumps(model.shape.to_dict())}
     library("onnx").helper.set_model_props(graph, facts)
     content: bytes = graph.SerializeToString()
