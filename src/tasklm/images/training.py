@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,12 +26,13 @@ from tasklm.run_folder import CURVE, SUMMARY, Seed
 from tasklm.storage.files import write_json
 from tasklm.tracking import Tracker
 from tasklm.train.checkpoints import Checkpoints
-from tasklm.train.learning_curves import Curve, Headline
+from tasklm.train.learning_curves import Curve
 from tasklm.train.loop import Loop, Settings
 from tasklm.train.optim.averages import WeightAverage
 from tasklm.train.optim.optimizers import Rule, make_optimiser
 from tasklm.train.optim.schedules import Schedule
-from tasklm.train.steps import Record, step_seed
+from tasklm.train.stage_runs import followed
+from tasklm.train.steps import step_seed
 from tasklm.train.timing import seconds_per_step
 
 BEST = "best.safetensors"  # the weights that are best on dev, or the last ones
@@ -217,37 +217,19 @@ def train_seed(folder: Path, course: Course, seed: Seed, tracker: Tracker) -> No
         machine=course.machine,
         average=average,
     )
-    summary = _follow(f"training, seed {seed.stage2}", loop, folder, rule.rate, tracker)
-    dev = None if stage.evaluate is None else stage.best_score
-    best = {"dev": dev, "best_step": stage.best_step, "learning_rate": rule.rate}
-    write_json(folder / SUMMARY, {**summary, **best, "plan": dataclasses.asdict(plan)})
-    checkpoints.clear()
-
-
-def _follow(title: str, loop: Loop, folder: Path, rate: float, tracker: Tracker) -> dict[str, Any]:
-    """Runs a loop to its end with a progress bar and a learning curve; returns totals."""
-    curve = loop.curve = Curve(folder / CURVE, rate)
-    record: Record | None = None
-    headline = Headline()
-    with tracker.progress(title, loop.schedule.steps) as bar:
-        bar.note = "compiling" if loop.machine.compiles else ""
-        for record in loop.run():
-            for message in record.messages:
-                tracker.say(f"{title}: {message}")
-            bar.total = record.steps
-            if point := curve.take(record):
-                tracker.event("step", stage=title, **point)
-                bar.at(record.step, headline.text(point))
-            else:
-                bar.at(record.step)
-    assert record is not None  # after an interruption, the last step is always repeated
-    return {
+    title, curve = f"training, seed {seed.stage2}", Curve(folder / CURVE, rule.rate)
+    record = followed(title, loop, curve, tracker)
+    summary = {
         "steps": record.step,
         "images": record.tokens,
         "flops": record.flops,
         "seconds": round(record.seconds, 3),
         "skipped_steps": loop.at.skipped,
     }
+    dev = None if stage.evaluate is None else stage.best_score
+    best = {"dev": dev, "best_step": stage.best_step, "learning_rate": rule.rate}
+    write_json(folder / SUMMARY, {**summary, **best, "plan": dataclasses.asdict(plan)})
+    checkpoints.clear()
 
 
 def model_of(course: Course, weights: Path) -> ImageNet:

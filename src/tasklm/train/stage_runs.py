@@ -334,23 +334,8 @@ def follow(
     if not planned:
         return {"steps": 0, "tokens": 0, "flops": 0.0, "seconds": 0.0, "steps_planned": 0}
     loop = loop_of()
-    machine = loop.machine
-    curve = loop.curve = Curve(folder / CURVE if machine.ranks.first else None, peak_rate)
-    record: Record | None = None
-    headline = Headline()
-    with tracker.progress(title, planned) as bar:
-        bar.note = "compiling" if machine.compiles else ""
-        speed = Speed(machine, matmul_ceiling(machine))
-        for record in loop.run():
-            for message in record.messages:
-                tracker.say(f"{title}: {message}")
-            if point := curve.take(record):
-                tracker.event("step", stage=title, **speed.since_last(record), **point)
-                bar.total = record.steps
-                bar.at(record.step, headline.text(point))
-            else:
-                bar.at(record.step)
-    assert record is not None  # after an interruption, the last step is always repeated
+    speed = Speed(loop.machine, matmul_ceiling(loop.machine))
+    record = followed(title, loop, Curve(_curve_of(folder, loop), peak_rate), tracker, speed)
     return {
         "steps": record.step,
         "tokens": record.tokens,
@@ -360,3 +345,33 @@ def follow(
         "skipped_steps": loop.at.skipped,
         "micro_batches": loop.accumulate,
     }
+
+
+def _curve_of(folder: Path, loop: Loop) -> Path | None:
+    """Where a learning curve is written: by the first process."""
+    return folder / CURVE if loop.machine.ranks.first else None
+
+
+def followed(
+    title: str, loop: Loop, curve: Curve, tracker: Tracker, speed: Speed | None = None
+) -> Record:
+    """Runs a loop to its end with a progress bar and a learning curve; its last step. With `speed`,
+    tokens per second are logged too.
+    """
+    loop.curve = curve
+    record: Record | None = None
+    headline = Headline()
+    with tracker.progress(title, loop.schedule.steps) as bar:
+        bar.note = "compiling" if loop.machine.compiles else ""
+        for record in loop.run():
+            for message in record.messages:
+                tracker.say(f"{title}: {message}")
+            if point := curve.take(record):
+                pace = {} if speed is None else speed.since_last(record)
+                tracker.event("step", stage=title, **pace, **point)
+                bar.total = record.steps
+                bar.at(record.step, headline.text(point))
+            else:
+                bar.at(record.step)
+    assert record is not None  # after an interruption, the last step is always repeated
+    return record
