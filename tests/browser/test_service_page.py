@@ -84,11 +84,12 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
     from tasklm.influence.pushes import Explanation, Push, Pushes
     from tasklm.recipe.schema import Hardware
     from tasklm.serve import server as serving
+    from tasklm.serve.application import Settings
     from tasklm.serve.connections import Room
     from tasklm.serve.explainer import Explainer
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.predictor import Predictor
-    from tasklm.serve.service import Settings, create_app
+    from tasklm.serve.service import create_app
 
     class HostilePredictor(Predictor):
         def answers(self, given: Sequence[Any]) -> list[dict[str, Any]]:

@@ -17,9 +17,9 @@ from fastapi.testclient import TestClient
 from tasklm.images.model import ImagePredictor, save_model
 from tasklm.images.network import LEARN, ImageNet, NetShape
 from tasklm.images.service import create_app
+from tasklm.serve.application import Settings
 from tasklm.serve.guard import Lifecycle
 from tasklm.serve.limits import Limits
-from tasklm.serve.service import Settings
 from tests.images.samples import COLOURS, arrays, png
 
 HEADERS = {"host": "localhost"}

@@ -20,10 +20,11 @@ from starlette.testclient import TestClient
 
 from tasklm.recipe.data_sections import Data
 from tasklm.recipe.schema import Hardware
+from tasklm.serve.application import Settings
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.guard import Lifecycle
 from tasklm.serve.predictor import Predictor
-from tasklm.serve.service import Settings, create_app
+from tasklm.serve.service import create_app
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
 from tests.end_to_end.kind_data import ASKED, CASES, LONG, Case

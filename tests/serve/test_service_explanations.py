@@ -25,10 +25,11 @@ from starlette.testclient import TestClient
 
 from tasklm.recipe.schema import Hardware
 from tasklm.serve import explainer as explaining
+from tasklm.serve.application import Settings
 from tasklm.serve.explainer import Explainer, TooSlow
 from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor
-from tasklm.serve.service import Settings, create_app
+from tasklm.serve.service import create_app
 from tasklm.tasks.examples import Example
 from tests.serve.running import post, read_response, served
 

@@ -20,9 +20,10 @@ from starlette.testclient import TestClient
 
 from tasklm.recipe.schema import Hardware
 from tasklm.serve import limits
+from tasklm.serve.application import Settings
 from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor
-from tasklm.serve.service import Settings, create_app
+from tasklm.serve.service import create_app
 
 SMALL = Limits(size=2000, inputs=3, characters=100, waiting=2, explanations=1)
 JSON = {"Content-Type": "application/json"}

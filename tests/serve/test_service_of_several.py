@@ -17,11 +17,12 @@ from starlette.testclient import TestClient
 from tasklm.cli import serve
 from tasklm.recipe.schema import Hardware
 from tasklm.recipe.toml import load
+from tasklm.serve.application import Settings
 from tasklm.serve.columns import columns_for
 from tasklm.serve.engines import open_engine
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.predictor import Predictor
-from tasklm.serve.service import Settings, create_app
+from tasklm.serve.service import create_app
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.conftest import sentences
 from tests.end_to_end.kind_data import ASKED

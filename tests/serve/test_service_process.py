@@ -24,9 +24,10 @@ from typer.testing import CliRunner
 from tasklm.cli.app import app
 from tasklm.errors import DataError, RecipeError, RunError, TaskLMError
 from tasklm.serve import server as serving
+from tasklm.serve.application import Settings
 from tasklm.serve.connections import MOST_OF_ONE
 from tasklm.serve.guard import Lifecycle
-from tasklm.serve.service import Settings, create_app
+from tasklm.serve.service import create_app
 from tests.conftest import sentences
 from tests.serve.models import need_onnx
 from tests.serve.running import Holding, read_response, request_of, served, serving_inside

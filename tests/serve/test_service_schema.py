@@ -26,10 +26,11 @@ from schemathesis.specs.openapi.checks import (
 from starlette.testclient import TestClient
 
 from tasklm.recipe.schema import Hardware
+from tasklm.serve.application import Settings
 from tasklm.serve.explainer import Explainer
 from tasklm.serve.limits import Limits
 from tasklm.serve.predictor import Predictor
-from tasklm.serve.service import Settings, create_app
+from tasklm.serve.service import create_app
 from tasklm.tokens.tokenizer import Vocabulary
 from tests.serve.models import BY_KIND, random_model, random_run
 from tests.several_models import several_run

@@ -20,9 +20,9 @@ from tasklm.tasks.readers.image_files import refuse_images
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.images.model import ImagePredictor
     from tasklm.recipe.schema import Recipe
+    from tasklm.serve.application import Settings
     from tasklm.serve.engines import Engine
     from tasklm.serve.guard import Guard, Lifecycle
-    from tasklm.serve.service import Settings
 
 
 def starter_of(recipe: Recipe) -> Any:

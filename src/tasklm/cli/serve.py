@@ -19,11 +19,11 @@ from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
+    from tasklm.serve.application import Settings
     from tasklm.serve.engines import Engine as Opened
     from tasklm.serve.explainer import Explainer
     from tasklm.serve.guard import Guard, Lifecycle
     from tasklm.serve.predictor import Columns, Predictor
-    from tasklm.serve.service import Settings
 
 screen = Console(stderr=True)
 SHORTEST_TOKEN = 16  # characters
@@ -104,10 +104,10 @@ def serve(
     Example: tasklm serve runs/first/model --port 8000
     """
     _check_packages()
+    from tasklm.serve.application import Settings
     from tasklm.serve.guard import Lifecycle
     from tasklm.serve.limits import Limits
     from tasklm.serve.server import END_SECONDS, LOCAL_NAMES, address_of, bind, is_local, run
-    from tasklm.serve.service import Settings
 
     token = None if token_file is None else _token(token_file)
     folder = model / MODEL if is_run(model) else model

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 
-import tasklm
 from tasklm.errors import DataError
 from tasklm.images.bodies import FORM, MOST_BODY, RAW, Upload, uploads_in
 from tasklm.images.model import ImagePredictor
-from tasklm.serve.batching import Batcher, BatchLimits, QueueFull
-from tasklm.serve.descriptions import DETAIL, DescribedApp, health_operation, metrics_operation
-from tasklm.serve.guard import HEALTH, RETRY_SECONDS, Access, Guard, Lifecycle
+from tasklm.serve.application import STYLE, Application, Settings
+from tasklm.serve.batching import Batcher, BatchLimits
+from tasklm.serve.descriptions import DETAIL
+from tasklm.serve.guard import Guard, Lifecycle
 from tasklm.serve.limits import Refused
-from tasklm.serve.metrics import Metrics
-from tasklm.serve.service import Settings
 
 MOST_TOGETHER = 32  # images that are computed at a time
 PAGE = {
     "/": ("tasklm.images", "page.html", "text/html"),
     "/page.js": ("tasklm.images", "page.js", "text/javascript"),
-    "/page.css": ("tasklm.serve", "page.css", "text/css"),
+    "/page.css": STYLE,
 }
 PROBLEMS = {
     400: "An image is truncated, damaged or none, or the body is not valid JSON.",
@@ -40,16 +36,15 @@ PROBLEMS = {
     503: "Too many waiting images or open connections; try again after the seconds in Retry-After.",
 }
 PREDICT, EXPLAIN, TASK = "/predict", "/explain", "/task"
-PATHS = (PREDICT, EXPLAIN, TASK, HEALTH, "/metrics", "/openapi.json")
 
 
-class Endpoints:
+class Endpoints(Application):
     """The model with its queue, and the functions that answer requests."""
 
     def __init__(self, predictor: ImagePredictor, settings: Settings, lifecycle: Lifecycle) -> None:
-        self.predictor, self.settings, self.lifecycle = predictor, settings, lifecycle
+        super().__init__(predictor.task.kind, settings, lifecycle)
+        self.predictor = predictor
         self.limits = replace(settings.limits, size=MOST_BODY)
-        self.metrics = Metrics()
         self.metrics.watch(lambda: 0 if self._queue is None else self._queue.waiting)
         self._queue: Batcher[Upload, dict[str, Any]] | None = None
 
@@ -102,54 +97,14 @@ class Endpoints:
         }
         return JSONResponse(about)
 
-    async def health(self) -> Response:
-        """Answers GET /health; 503 while the service stops, so that load balancers send no more."""
-        if self.lifecycle.stopping:
-            return JSONResponse({"status": "stopping"}, 503)
-        return JSONResponse({"status": "ok"})
-
-    async def counts(self) -> Response:
-        """Answers GET /metrics."""
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
 
 def create_app(predictor: ImagePredictor, settings: Settings, lifecycle: Lifecycle) -> Guard:
     """The application: the endpoints behind the guard."""
     ends = Endpoints(predictor, settings, lifecycle)
-    app = DescribedApp(
-        title="tasklm: image",
-        version=tasklm.__version__,
-        lifespan=ends.lifespan,
-        docs_url=None,  # FastAPI's pages load scripts from another server
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.asks_for_token = settings.token is not None
-    for path, answer, method, operation in (
-        (PREDICT, ends.predict, "POST", _operation("Predict", "answers")),
-        (EXPLAIN, ends.explain, "POST", _operation("Explain", "cells")),
-        (TASK, ends.task, "GET", {"summary": "The model"}),
-        (HEALTH, ends.health, "GET", health_operation()),
-        ("/metrics", ends.counts, "GET", metrics_operation()),
-    ):
-        app.add_api_route(path, answer, methods=[method], response_model=None, **operation)
-    for path, (package, name, kind) in PAGE.items():
-        page = _file(package, name, kind)
-        app.add_api_route(path, page, methods=["GET"], response_model=None, include_in_schema=False)
-    for error, handler in (
-        (Refused, _refused),
-        (DataError, _not_an_image),
-        (QueueFull, _queue_full),
-        (Exception, _failed),
-    ):
-        app.add_exception_handler(error, handler)
-    access = Access(
-        token=settings.token,
-        hosts=settings.hosts,
-        known=(*PATHS, *PAGE),
-        open_paths=(HEALTH, *PAGE),
-    )
-    return Guard(app, ends.metrics, lifecycle, access)
+    ends.add(PREDICT, ends.predict, "POST", _operation("Predict", "answers"))
+    ends.add(EXPLAIN, ends.explain, "POST", _operation("Explain", "cells"))
+    ends.add(TASK, ends.task, "GET", {"summary": "The model"})
+    return ends.guarded(PAGE, (PREDICT, EXPLAIN, TASK), _not_an_image, "images")
 
 
 def _operation(summary: str, name: str) -> dict[str, Any]:
@@ -176,29 +131,5 @@ def _problem(text: str) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": DETAIL}}}
 
 
-def _file(package: str, name: str, kind: str) -> Any:
-    content = files(package).joinpath(name).read_bytes()
-
-    async def answer() -> Response:
-        return Response(content, media_type=kind)
-
-    return answer
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return JSONResponse({"detail": error.reason}, error.status, error.headers)
-
-
-async def _not_an_image(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DataError)
+def _not_an_image(error: DataError) -> JSONResponse:
     return JSONResponse({"detail": f"{error.file}: {error.problem}. {error.remedy}"}, 400)
-
-
-async def _queue_full(request: Request, error: Exception) -> Response:
-    detail = "Too many images are waiting. Try again soon."
-    return JSONResponse({"detail": detail}, 503, {"Retry-After": str(RETRY_SECONDS)})
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse({"detail": "Internal error; see the terminal of the service."}, 500)

@@ -6,35 +6,29 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from importlib.resources import files
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 
-import tasklm
 from tasklm.errors import DataError, RunError
 from tasklm.serve.all_tasks import AllTasks, Examples
-from tasklm.serve.batching import Batcher, BatchLimits, QueueFull
+from tasklm.serve.application import STYLE, Application, Settings
+from tasklm.serve.batching import Batcher, BatchLimits
 from tasklm.serve.bodies import explain_input, predict_inputs
 from tasklm.serve.descriptions import (
     PROBLEMS,
-    DescribedApp,
     all_operation,
     explain_operation,
-    health_operation,
-    metrics_operation,
     predict_operation,
     task_operation,
 )
 from tasklm.serve.explainer import Explainer, TooSlow
-from tasklm.serve.guard import HEALTH, RETRY_SECONDS, Access, Guard, Lifecycle
+from tasklm.serve.guard import RETRY_SECONDS, Guard, Lifecycle
 from tasklm.serve.inputs import example_from
-from tasklm.serve.limits import Limits, Refused, read_body
-from tasklm.serve.metrics import Metrics
+from tasklm.serve.limits import Refused, read_body
 from tasklm.serve.predictor import Predictor
 from tasklm.serve.served_tasks import (
     EveryTask,
@@ -53,29 +47,11 @@ from tasklm.tasks.several import members_of
 Endpoint = Callable[[Request], Awaitable[Response]]
 MOST_TOGETHER = 64  # inputs per worker at a time
 PAGE = {
-    "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
+    "/": ("tasklm.serve", "page.html", "text/html"),
+    "/page.js": ("tasklm.serve", "page.js", "text/javascript"),
+    "/page.css": STYLE,
 }
-PREDICT, EXPLAIN = "/predict", "/explain"
-PATHS = (PREDICT, EXPLAIN, "/task", HEALTH, "/metrics", "/openapi.json")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of the service.
-
-    `window`: seconds in which inputs are collected; `hosts`: accepted host names, none: any.
-    `alike`: inputs of similar length that are computed together: rows are padded to the longest,
-    and on a CPU more padding costs more than further calls.
-    """
-
-    limits: Limits = field(default_factory=Limits)
-    workers: int = 1
-    window: float = 0.002
-    token: str | None = None
-    hosts: tuple[str, ...] = ()
-    alike: int = 4
+PREDICT, EXPLAIN, TASK = "/predict", "/explain", "/task"
 
 
 @dataclass(frozen=True)
@@ -88,7 +64,7 @@ class Question:
     deadline: float  # of the monotonic clock
 
 
-class Endpoints:
+class Endpoints(Application):
     """The model with its queue, and the functions that answer requests."""
 
     def __init__(
@@ -98,13 +74,11 @@ class Endpoints:
         settings: Settings,
         lifecycle: Lifecycle,
     ) -> None:
+        super().__init__(predictor.task.kind, settings, lifecycle)
         self.predictor = predictor
         self.tasks = served_tasks(predictor, explainer)
         self.every = [EveryTask(AllTasks(predictor))] if members_of(predictor.task) else []
-        self.settings = settings
-        self.lifecycle = lifecycle
         self.limits = settings.limits
-        self.metrics = Metrics()
         self.metrics.watch(self._waiting)
         self._queue: Batcher[Examples, dict[str, Answer]] | None = None
         self._reasons: Batcher[Question, dict[str, Any]] | None = None
@@ -186,16 +160,6 @@ class Endpoints:
         """Answers GET /task."""
         return JSONResponse(about_tasks(self.tasks, self.predictor.task.kind, self.limits))
 
-    async def health(self) -> Response:
-        """Answers GET /health; 503 while the service stops, so that load balancers send no more."""
-        if self.lifecycle.stopping:
-            return JSONResponse({"status": "stopping"}, 503)
-        return JSONResponse({"status": "ok"})
-
-    async def counts(self) -> Response:
-        """Answers GET /metrics."""
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
     def _waiting(self) -> int:
         if self._queue is None:
             return 0
@@ -237,46 +201,14 @@ def create_app(
     """The application: the endpoints behind the guard."""
     settings, lifecycle = settings or Settings(), lifecycle or Lifecycle()
     ends = Endpoints(predictor, explainer, settings, lifecycle)
-    app = DescribedApp(
-        title=f"tasklm: {predictor.task.kind}",
-        version=tasklm.__version__,
-        lifespan=ends.lifespan,
-        docs_url=None,  # FastAPI's pages load scripts from another server
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.asks_for_token = settings.token is not None
-    add_tasks(app, ends)
-    app.add_api_route("/task", ends.task, methods=["GET"], response_model=None, **task_operation())
-    app.add_api_route(
-        HEALTH, ends.health, methods=["GET"], response_model=None, **health_operation()
-    )
-    app.add_api_route(
-        "/metrics", ends.counts, methods=["GET"], response_model=None, **metrics_operation()
-    )
-    for path, (name, kind) in PAGE.items():
-        app.add_api_route(
-            path, _file(name, kind), methods=["GET"], response_model=None, include_in_schema=False
-        )
-    for error, answer in (
-        (Refused, _refused),
-        (DataError, _not_data),
-        (QueueFull, _queue_full),
-        (Exception, _failed),
-    ):
-        app.add_exception_handler(error, answer)
+    add_tasks(ends)
+    ends.add(TASK, ends.task, "GET", task_operation())
     own_paths = [task.path(verb) for task in ends.tasks for verb in (PREDICT, EXPLAIN)]
     own_paths += [every.path(PREDICT) for every in ends.every]
-    access = Access(
-        token=settings.token,
-        hosts=settings.hosts,
-        known=(*PATHS, *PAGE, *own_paths),
-        open_paths=(HEALTH, *PAGE),
-    )
-    return Guard(app, ends.metrics, lifecycle, access)
+    return ends.guarded(PAGE, (PREDICT, EXPLAIN, TASK, *own_paths), _not_data, "inputs")
 
 
-def add_tasks(app: DescribedApp, ends: Endpoints) -> None:
+def add_tasks(ends: Endpoints) -> None:
     """Adds the addresses of the task, or of each of several; others then tell theirs."""
     for task in ends.tasks:
         for verb, answer, operation in (
@@ -286,28 +218,15 @@ def add_tasks(app: DescribedApp, ends: Endpoints) -> None:
             described = operation(ends.limits, task.forms)
             if task.name:
                 described["summary"] += f": {task.name}"
-            app.add_api_route(
-                task.path(verb), answer, methods=["POST"], response_model=None, **described
-            )
+            ends.add(task.path(verb), answer, "POST", described)
     if not ends.tasks[0].name:
         return
     for every in ends.every:
-        app.add_api_route(
-            every.path(PREDICT),
-            ends.predicts(every),
-            methods=["POST"],
-            response_model=None,
-            **all_operation(ends.limits, every.forms),
-        )
+        operation_of_all = all_operation(ends.limits, every.forms)
+        ends.add(every.path(PREDICT), ends.predicts(every), "POST", operation_of_all)
     for verb in (PREDICT, EXPLAIN):
         for path in (verb, f"{verb}/{{name}}"):
-            app.add_api_route(
-                path,
-                ends.names_tasks(verb),
-                methods=["POST"],
-                response_model=None,
-                include_in_schema=False,
-            )
+            ends.add(path, ends.names_tasks(verb), "POST", {"include_in_schema": False})
 
 
 def _characters(examples: Examples) -> int:
@@ -319,32 +238,5 @@ def _prepare_thread() -> None:
     torch.set_flush_denormal(True)  # applies to one thread only; see device/machine.py
 
 
-def _file(name: str, kind: str) -> Any:
-    content = files("tasklm.serve").joinpath(name).read_bytes()
-
-    async def answer() -> Response:
-        return Response(content, media_type=kind)
-
-    return answer
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return JSONResponse({"detail": error.reason}, error.status, error.headers)
-
-
-async def _not_data(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DataError)
+def _not_data(error: DataError) -> JSONResponse:
     return JSONResponse({"detail": problem_and_remedy(error)}, 422)
-
-
-async def _queue_full(request: Request, error: Exception) -> Response:
-    return JSONResponse(
-        {"detail": "Too many inputs are waiting. Try again soon."},
-        503,
-        {"Retry-After": str(RETRY_SECONDS)},
-    )
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse({"detail": "Internal error; see the terminal of the service."}, 500)
