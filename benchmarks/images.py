@@ -4,8 +4,8 @@
         --subsets 1,2,3,4,5 --at-once 3 --seconds 540
 
 --table 4.6: the error on test of every method, beside the published ones; --figure 4.7: how active
-each cell is with CVT + VAT against VAT, and the accuracy of softmax layers that read one cell. A run
-is a set of labelled images of the file; intervals are of the mean over these (Student's t, 95 %).
+each cell is with CVT + VAT against VAT, and the accuracy of softmax layers that read one cell. A
+run is a set of labelled images of the file; intervals are of the mean over these (Student's t, 95 %).
 --extra has further recipe keys. The same command goes on where it was stopped; --seconds 0 begins
 no run and shows what there is. On a GPU several runs at once share it.
 """

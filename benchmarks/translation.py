@@ -1,4 +1,5 @@
-"""Translation: BLEU and chrF of trained models beside the baselines, and how fast texts are written.
+"""Translation: BLEU and chrF of trained models beside the baselines, and how fast texts
+are written.
 
     python benchmarks/translation.py --data translate/multi30k_en_de_tok --work /tmp/bench \
         --recipe recipes/translate.toml --seeds 3 --tests test,test_2017

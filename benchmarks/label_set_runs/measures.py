@@ -51,7 +51,7 @@ def result_of(name: str, kind: str, fitted: Fitted, strangers: Sequence[str]) ->
 
 
 def of_folds(fitted: Fitted, promised: float) -> dict[str, Any]:
-    """The coverage on dev of a threshold from out-of-fold answers on train, and where it belongs."""
+    """The coverage on dev of a threshold from out-of-fold answers, and where it belongs."""
     of_train, of_dev = np.sort(fitted.strangeness("train")), fitted.strangeness("dev")
     law = expected_interval(len(of_train), alpha_of(promised), len(of_dev))
     most = threshold(of_train, alpha_of(promised))

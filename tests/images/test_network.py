@@ -1,4 +1,6 @@
-"""The network: layers as in the thesis, cells that see a part of the image, answers without noise."""
+"""The network: layers as in the thesis, cells that see a part of the image, and answers
+without noise.
+"""
 
 from __future__ import annotations
 

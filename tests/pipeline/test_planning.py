@@ -135,8 +135,9 @@ def test_selected_text_cannot_be_longer_than_the_rows_of_the_task() -> None:
     given = {"tokens": {"length": 128, "external_length": 64}}
     chosen = settled(from_dict(given), task, machine)  # type: ignore[arg-type]
     assert (chosen.tokens.rows, chosen.tokens.external_rows) == (128, 64)
+    longer = chosen.changed(tokens={"external_length": 256})
     with pytest.raises(RecipeError, match=r"external_length = 256 is more than"):
-        settled(chosen.changed(tokens={"external_length": 256}), task, machine)  # type: ignore[arg-type]
+        settled(longer, task, machine)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

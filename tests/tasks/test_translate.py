@@ -1,4 +1,6 @@
-"""Kind translate: files, vocabularies that write any text, what is cut, and a task that is learnt."""
+"""Kind translate: files, vocabularies that write any text, what is cut, and a task that is
+learnt.
+"""
 
 from __future__ import annotations
 

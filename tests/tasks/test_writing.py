@@ -77,7 +77,8 @@ def next_logs(model: TaskModel, source: TokenBatch, tokens: list[int]) -> Tensor
     """Without a cache: the whole text so far is read again."""
     given = torch.tensor([[*tokens, NONE]])[:, : len(tokens) + 1]
     batch = TokenBatch(source.ids, source.pieces, source.positions, targets=given)
-    logs = taught_logits(model.encoder, model.head, batch)[0, -1].float().log_softmax(-1)  # type: ignore[arg-type]
+    logits = taught_logits(model.encoder, model.head, batch)  # type: ignore[arg-type]
+    logs = logits[0, -1].float().log_softmax(-1)
     logs[TYPES:] = -torch.inf
     logs[[0, 1, CLS, 4]] = -torch.inf
     return logs
