@@ -4,6 +4,7 @@ metrics, a page, errors as JSON, and the guard before all.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ class Settings:
     alike: int = 4
 
 
-class Application:
+class Application(ABC):
     """An application with what every service has; a service adds paths of its own."""
 
     def __init__(self, kind: str, settings: Settings, lifecycle: Lifecycle) -> None:
@@ -61,9 +62,9 @@ class Application:
         )
         self.app.asks_for_token = settings.token is not None
 
+    @abstractmethod
     def lifespan(self, app: Any) -> AbstractAsyncContextManager[None]:
         """A context in which the application runs."""
-        raise NotImplementedError
 
     def add(self, path: str, answer: Any, method: str, operation: dict[str, Any]) -> None:
         """Adds what answers a path, with what the OpenAPI document says of it."""
