@@ -37,6 +37,7 @@ ANY_KIND = {
     "readers.label_sets",
     "readers.conll",
     "consistency.base",
+    "consistency.writing",
     "heads.layers",
     "heads.turns",
     "baselines.wide",

@@ -117,7 +117,8 @@ def test_what_cannot_be_is_refused_with_the_way_out(run: Path) -> None:
         ({"train.internal_pass": "one"}, "set it to two"),
         ({"finetune.epochs": "0"}, "give 1 or more"),
         ({"tokens.kind": "unigram"}, "set it to bpe"),
-        ({"finetune.unlabelled": "cross-view"}, "no texts to write"),
+        ({"finetune.unlabelled": "vat"}, "choose from cross-view, word-dropout"),
+        ({"finetune.unlabelled": "cross-view"}, "there is no text without labels"),
         ({"evaluate.metric": "accuracy"}, "bleu, chrf"),
     ],
 )

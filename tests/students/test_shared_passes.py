@@ -95,7 +95,7 @@ def test_losses_and_gradients_are_those_of_passes_apart(
     losses = student(model, raw, targets, None)
     together = gradients(model, losses)
     apart, states = {}, states_apart(model, raw)
-    for name, module in student._modules_by_name().items():
+    for name, module in student.modules_by_name().items():
         outputs = module(*[states[state] for state in module.reads])
         mask = raw.masks[f"{name} view"]
         apart[f"{name} view"] = student.consistency.auxiliary_divergence(

@@ -26,16 +26,18 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.models.task_model import new_encoder
 from tasklm.pipeline.context import Run, TaskData, Tokenised
 from tasklm.pipeline.linear_part import wide_part
+from tasklm.pipeline.raw_sources import are_sentences, sources_alone
 from tasklm.recipe.model_sections import Finetune
 from tasklm.recipe.raw_text import CROSS_VIEW, FILE, HIDDEN, PASSAGES, SOURCES
 from tasklm.select.base import read_selection_texts
 from tasklm.storage.checksums import damage_is_clear
 from tasklm.storage.files import digest, file_digest, read_json, write_json
-from tasklm.students.base import STUDENTS, Classroom, with_lasts
+from tasklm.students.base import Classroom, student_class, with_lasts
 from tasklm.tasks.base import Task
 from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example
 from tasklm.tasks.several import members_of
+from tasklm.tasks.writing import writes
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.context import TrainingContext
 
@@ -72,8 +74,7 @@ def check_student(run: Run, task: TaskData) -> None:
     settings = run.recipe.finetune
     if not settings.has_student:
         return
-    STUDENTS.get(settings.unlabelled)
-    task.task.consistency()
+    student_class(settings.unlabelled, task.task.consistency())
     _check_keys(settings)
     if settings.freeze:
         problem = "text without labels teaches the encoder, which finetune.freeze keeps as it is"
@@ -105,7 +106,8 @@ def require_student(run: Run, parts: TrainingContext) -> None:
         return
     room = Classroom(parts.task.consistency(), parts.vocabulary, settings)
     with shapes_alone():
-        STUDENTS.get(settings.unlabelled)(room, new_encoder(parts.encoder, parts.shape))
+        student = student_class(settings.unlabelled, room.consistency)
+        student(room, new_encoder(parts.encoder, parts.shape))
 
 
 def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
@@ -196,8 +198,8 @@ def _without_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
 
 
 def _may_be_passages(task: TaskData) -> bool:
-    """Whether examples of the task are single texts, as passages are."""
-    return all(len(example.texts) == 1 for example in task.splits.train[:1000])
+    """Whether inputs of the task are single texts, as passages are."""
+    return writes(task.task) or all(len(example.texts) == 1 for example in task.splits.train[:1000])
 
 
 def _reader(task: Task) -> tuple[Task, str]:
@@ -210,7 +212,8 @@ def _reader(task: Task) -> tuple[Task, str]:
 
 def _not_held_out(run: Run, task: TaskData, given: Given) -> Iterator[Example]:
     """Examples with hidden labels and those of the file, without what dev and test contain."""
-    data, examples = run.recipe.data, list(given.hidden)
+    data = run.recipe.data
+    examples = [_input_alone(task.task, example) for example in given.hidden]
     if given.file:
         reader, name = _reader(task.task)
         read, _ = reader.read(Path(given.file), data, labelled=False)
@@ -224,16 +227,26 @@ def _not_held_out(run: Run, task: TaskData, given: Given) -> Iterator[Example]:
             yield example
 
 
+def _input_alone(task: Task, example: Example) -> Example:
+    """An example as it is to be answered: of pairs of source and target the source."""
+    if not writes(task):
+        return example
+    return dataclasses.replace(task.asked(example.texts[0]), file=example.file, line=example.line)
+
+
 def _of_passages(task: TaskData, selected: Path | None) -> Iterator[Example]:
     """The selected passages, best first, as examples."""
     if selected is None:
         return
     reader, name = _reader(task.task)
     passages = chain.from_iterable(read_selection_texts(selected))
-    if task.task.consistency().of_words:
+    train, pairs = task.splits.train, writes(task.task)
+    if task.task.consistency().of_words or (pairs and are_sentences(train)):
         pieces = _sentences(passages)
     else:
-        pieces = as_long_as(task.splits.train, passages)
+        pieces = as_long_as([_input_alone(task.task, example) for example in train], passages)
+    if pairs:
+        pieces = sources_alone(train, pieces)
     for number, piece in pieces:
         example = dataclasses.replace(reader.asked(piece), task=name)
         yield dataclasses.replace(example, file=SELECTED_TEXT, line=number)

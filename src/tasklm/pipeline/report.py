@@ -50,6 +50,7 @@ from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import Answer, Label, Task
 from tasklm.tasks.examples import Example
+from tasklm.tasks.writing import writes
 from tasklm.train.start import title_of
 
 MOST_CLASSES = 2000  # of a confusion matrix: it has a cell for each pair
@@ -99,9 +100,11 @@ def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> 
 
 
 def _raw_text_changes(trained: Trained, split: str) -> dict[str, Any] | None:
-    """What raw text changed beside the ablation without it; None where there is no ablation."""
+    """What raw text changed beside the ablation without it; None where there is no ablation, or
+    where answers are texts, which are not right or wrong as a whole.
+    """
     run, task, raw = trained.run, trained.task, trained.parts.raw
-    if raw is None or SUPERVISED not in run.recipe.evaluate.compare:
+    if raw is None or SUPERVISED not in run.recipe.evaluate.compare or writes(task.task):
         return None
     seeds = [
         dataclasses.replace(one, run=run.folder / COMPARE / SUPERVISED) for one in trained.seeds

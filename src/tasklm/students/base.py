@@ -24,6 +24,8 @@ from tasklm.recipe.model_sections import Finetune
 from tasklm.registry import Registry
 from tasklm.tasks.base import Unit
 from tasklm.tasks.consistency.base import Consistency
+from tasklm.tasks.consistency.writing import WritingConsistency
+from tasklm.tasks.heads.decoders import DecoderHead
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.tokenizer import Vocabulary
 
@@ -152,4 +154,34 @@ def pass_flops(cost: EncoderCost, head: float, batch: TokenBatch, places: Tensor
     return trained / 3  # the backward pass costs two forward passes
 
 
+def reading_flops(cost: EncoderCost, head: Any, batch: TokenBatch, texts: int = 1) -> float:
+    """The FLOPs of a forward pass of encoder and head; a decoder's are of so many texts for each
+    source, as long as it.
+    """
+    if isinstance(head, DecoderHead):
+        rows, length = batch.ids.shape
+        written = head.flops_of(texts * rows, length, length, cost.vocabulary)
+        return pass_flops(cost, written, batch, batch.ids)
+    assert batch.places is not None
+    return pass_flops(cost, head.flops(*batch.places.shape), batch, batch.places)
+
+
+def answering_flops(
+    cost: EncoderCost, head: Any, batch: TokenBatch, consistency: Consistency
+) -> float:
+    """The FLOPs in which the primary module answers; a decoder searches with a beam."""
+    texts = consistency.search.beam if isinstance(consistency, WritingConsistency) else 1
+    return reading_flops(cost, head, batch, texts)
+
+
 STUDENTS: Registry[type[Student]] = Registry("student of raw text", "tasklm.students")
+WRITING_STUDENTS: Registry[type[Student]] = Registry(
+    "student of raw text of kinds that write", "tasklm.students"
+)
+
+
+def student_class(name: str, consistency: Consistency) -> type[Student]:
+    """The named student of a task; raises RecipeError, with those it has, for any other."""
+    if isinstance(consistency, WritingConsistency):
+        return WRITING_STUDENTS.get(name)
+    return STUDENTS.get(name)

@@ -50,7 +50,7 @@ class CrossView(Student):
             getattr(encoder, "view_width", 0),
             room.settings.unlabelled_dropout,
         )
-        chosen = _chosen(modules, room.settings.views)
+        chosen = chosen_modules(modules, room.settings.views)
         self.names = list(chosen)
         self.auxiliaries = nn.ModuleList(chosen.values())
         self.tasks = _turns(self.names, room.settings.unlabelled_tasks)
@@ -67,13 +67,13 @@ class CrossView(Student):
             there, others = {FIRST_HALF: both, SECOND_HALF: both}, (first, second)
         masks = {}
         silent = self._silent_tasks(seed)
-        for name, module in self._modules_by_name().items():
+        for name, module in self.modules_by_name().items():
             if task_and_module(name)[0] in silent:
-                masks[_loss(name)] = torch.zeros_like(holds)
+                masks[loss_of(name)] = torch.zeros_like(holds)
                 continue
-            masks[_loss(name)] = holds
+            masks[loss_of(name)] = holds
             for state in module.reads:
-                masks[_loss(name)] = masks[_loss(name)] & there.get(state, holds)
+                masks[loss_of(name)] = masks[loss_of(name)] & there.get(state, holds)
         return RawBatch(batch, holds, masks, others)
 
     def _silent_tasks(self, seed: int) -> set[str]:
@@ -82,7 +82,8 @@ class CrossView(Student):
             return set()
         return set(self.tasks) - {str(np.random.default_rng(seed).choice(self.tasks))}
 
-    def _modules_by_name(self) -> dict[str, Auxiliary]:
+    def modules_by_name(self) -> dict[str, Auxiliary]:
+        """The modules that learn, by their names."""
         modules: Any = self.auxiliaries
         return dict(zip(self.names, modules, strict=True))
 
@@ -92,10 +93,10 @@ class CrossView(Student):
         """The divergence of each module from the primary's answers."""
         states = self._states(model, raw)
         losses = {}
-        for name, module in self._modules_by_name().items():
+        for name, module in self.modules_by_name().items():
             outputs = module(*[states[state] for state in module.reads])
-            mask = raw.masks[_loss(name)]
-            losses[_loss(name)] = self.consistency.auxiliary_divergence(
+            mask = raw.masks[loss_of(name)]
+            losses[loss_of(name)] = self.consistency.auxiliary_divergence(
                 name, outputs, targets, mask
             )
         return losses
@@ -144,7 +145,7 @@ class CrossView(Student):
         assert batch.places is not None
         rows, places = batch.places.shape
         primary = pass_flops(cost, head.flops(rows, places), batch, batch.places)
-        heads = sum(module.flops(rows, places) for module in self._modules_by_name().values())
+        heads = sum(module.flops(rows, places) for module in self.modules_by_name().values())
         once = pass_flops(cost, 0.0, batch, batch.places)
         if not self._has_views:
             return primary + 3 * (heads + len(self.read) * once)
@@ -154,7 +155,7 @@ class CrossView(Student):
         return primary + 3 * (heads + beside * once + seen)
 
 
-def _chosen(modules: Mapping[str, Auxiliary], views: Sequence[str]) -> dict[str, Auxiliary]:
+def chosen_modules(modules: Mapping[str, Auxiliary], views: Sequence[str]) -> dict[str, Auxiliary]:
     """The modules of the named views, of every task; all of them where none is named."""
     there = list(dict.fromkeys(task_and_module(name)[1] for name in modules))
     if unknown := [view for view in views if view not in there]:
@@ -175,7 +176,7 @@ def _turns(names: Sequence[str], learning: str) -> list[str]:
     return tasks
 
 
-def _loss(name: str) -> str:
+def loss_of(name: str) -> str:
     """The name of a module's loss."""
     return f"{name} view"
 

@@ -15,7 +15,16 @@ from torch import Tensor
 from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Encoder
 from tasklm.models.task_model import TaskModel
-from tasklm.students.base import STUDENTS, Classroom, RawBatch, Student, pass_flops, text_holds
+from tasklm.students.base import (
+    STUDENTS,
+    WRITING_STUDENTS,
+    Classroom,
+    RawBatch,
+    Student,
+    answering_flops,
+    reading_flops,
+    text_holds,
+)
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import uniform_rows
 
@@ -23,6 +32,7 @@ NAME = "word-dropout"
 
 
 @STUDENTS.register(NAME)
+@WRITING_STUDENTS.register(NAME)
 class WordDropout(Student):
     """Hides words behind [MASK], all tokens of a word or none."""
 
@@ -74,11 +84,11 @@ class WordDropout(Student):
     ) -> dict[str, Tensor]:
         """The divergence of the model's answers to the text that lacks words."""
         (batch,) = raw.others
+        batch = replace(batch, targets=targets)  # a decoder reads the tokens before each
         loss = self.consistency.divergence(model(batch), targets, raw.masks[NAME])
         return {NAME: loss}
 
     def flops(self, cost: EncoderCost, head: Any, raw: RawBatch) -> float:
-        """A pass of the primary, and a pass to learn from."""
-        assert raw.text.places is not None
-        own = head.flops(*raw.text.places.shape)
-        return 4 * pass_flops(cost, own, raw.text, raw.text.places)
+        """What the primary takes to answer, and a pass to learn from."""
+        learning = 3 * reading_flops(cost, head, raw.text)
+        return answering_flops(cost, head, raw.text, self.consistency) + learning

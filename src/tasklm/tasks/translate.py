@@ -7,6 +7,7 @@ its embeddings. Answers are found with a beam.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,6 @@ from tasklm.tasks.base import (
     TASKS,
     Answer,
     Floats,
-    LabelsAlone,
     Metric,
     Tokeniser,
     Unit,
@@ -42,6 +42,8 @@ from tasklm.tasks.writing import (
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from tasklm.tasks.consistency.writing import WritingConsistency
+
 TRANSFORMER, LSTM = DECODERS = ("transformer", "lstm")
 USUAL_LAYERS = {TRANSFORMER: 2, LSTM: 1}
 MOST_LAYERS = 256
@@ -49,11 +51,12 @@ ROOM = 1.2  # times the ratio of lengths that nearly all training texts keep to
 NEARLY_ALL = 0.999
 MOST_STRETCH = 1000.0
 ODD = 3.0  # times longer or shorter than usual: a pair that may not belong together
+TEACHING_BEAM = 10  # of the texts that are written for sources without labels
 _SHOWN = 3
 
 
 @TASKS.register("translate")
-class Translate(LabelsAlone, Unranked, Writes):
+class Translate(Unranked, Writes):
     """Texts to texts; the label of an example is a tuple of all right texts, an answer's a text."""
 
     kind: ClassVar[str] = "translate"
@@ -67,7 +70,6 @@ class Translate(LabelsAlone, Unranked, Writes):
     )
     unsmoothed = incomparable = ""
     unranked = "the scores of written texts are no probabilities of two answers"
-    labels_alone = "text without labels has no texts to write"
 
     def __init__(self, decoder: str, layers: int, search: Search) -> None:
         self.decoder, self.layers, self.search = decoder, layers, search
@@ -167,6 +169,12 @@ class Translate(LabelsAlone, Unranked, Writes):
     def lesson(self, outputs: Floats) -> Floats:
         """The candidates of a search; teachers of this kind are refused."""
         return outputs
+
+    def consistency(self) -> WritingConsistency:
+        """What the primary decoder writes with a wide beam is right."""
+        from tasklm.tasks.consistency.writing import WritingConsistency
+
+        return WritingConsistency(replace(self.search, beam=TEACHING_BEAM, best=1))
 
     def keep(self, outputs: Floats) -> Floats:
         """The candidates of a search (beam, 2 + tokens)."""

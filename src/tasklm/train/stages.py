@@ -20,7 +20,7 @@ from tasklm.errors import RecipeError
 from tasklm.models.task_model import TaskModel, cost_of, kept_of, new_encoder
 from tasklm.objectives.base import OBJECTIVES, AnnealedObjective
 from tasklm.recipe.model_sections import Finetune, Train
-from tasklm.students.base import STUDENTS, Classroom
+from tasklm.students.base import Classroom, student_class
 from tasklm.tasks.base import Task, score
 from tasklm.tasks.heads.layers import OutHead
 from tasklm.tasks.heads.turns import head_with_wide
@@ -311,7 +311,7 @@ def _raw_text(
     machine, task = context.machine, context.task
     room = Classroom(task.consistency(), context.vocabulary, settings)
     encoder: Any = model.encoder
-    student = STUDENTS.get(settings.unlabelled)(room, encoder)
+    student = student_class(settings.unlabelled, room.consistency)(room, encoder)
     losses = RawLosses(Studying(model, student).to(machine.device), settings.unlabelled_dropout)
     stream = ExampleStream(context.raw, batch, seed, machine.compiles, task.packs)
     return RawText(losses, stream, machine, cost_of(context.encoder, context.shape), seed)

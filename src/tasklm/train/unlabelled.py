@@ -13,6 +13,8 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
 from tasklm.models.task_model import TaskModel
 from tasklm.students.base import RawBatch, Student
+from tasklm.tasks.consistency.writing import WritingConsistency
+from tasklm.tasks.heads.decoders import write
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.example_streams import ExampleStream
 from tasklm.train.steps import Step, step_seed
@@ -47,11 +49,21 @@ class RawLosses:
         model, student = self.module.model, self.module.student
         self.module.eval()
         with torch.no_grad():
-            targets = self._teach(raw.text, raw.holds)
+            targets = self._answers(raw)
         noise = student.search(model, raw, targets, machine)
         self.module.train()
         with dropout_rate(self.module, self.dropout):
             return self._learn(raw, targets, noise)
+
+    def _answers(self, raw: RawBatch) -> Tensor:
+        """The answers of the primary module as targets. What it writes is found step by step."""
+        assert self._teach is not None
+        model, student = self.module.model, self.module.student
+        consistency = student.consistency
+        if not isinstance(consistency, WritingConsistency):
+            return self._teach(raw.text, raw.holds)
+        written = write([model], consistency.search, student.room.vocabulary, raw.text)
+        return consistency.targets(written, raw.holds)
 
     def _targets(self, text: TokenBatch, holds: Tensor) -> Tensor:
         return self.module.student.consistency.targets(self.module.model(text), holds)

@@ -28,6 +28,9 @@ class Texts(Protocol):
     targets: Tensor | None  # (rows, tokens to write)
 
 
+HIDDEN = -1e4  # the score of what is not a token of the source
+
+
 @dataclass(frozen=True)
 class Table:
     """The embeddings of an encoder, to read tokens and to predict them."""
@@ -79,6 +82,13 @@ class DecoderHead(nn.Module, ABC):
         ...
 
     @abstractmethod
+    def before_source(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
+        """The states (rows, length, width) after each of the tokens `given`, before any of them has
+        looked at the tokens of its source.
+        """
+        ...
+
+    @abstractmethod
     def begin(self, table: Table, memory: Tensor, seen: Tensor, beam: int) -> Any:
         """A decoder that has written nothing yet: a `DecoderSteps`."""
         ...
@@ -120,8 +130,22 @@ def taught_logits(encoder: Any, head: DecoderHead, batch: Texts) -> Tensor:
     assert batch.targets is not None
     table = Table.of(encoder, head.width)
     memory, seen = source_of(encoder, batch)
-    given = torch.cat((batch.ids[:, :1], batch.targets[:, :-1].clamp(min=0)), 1)
+    given = given_tokens(batch.ids, batch.targets)
     return table.logits(head.states(table, memory, seen, given))
+
+
+def given_tokens(ids: Tensor, targets: Tensor) -> Tensor:
+    """The tokens (rows, length) that targets follow: the first of the source, and those before."""
+    return torch.cat((ids[:, :1], targets[:, :-1].clamp(min=0)), 1)
+
+
+def context_of(queries: Tensor, memory: Tensor, seen: Tensor, hidden: float = 0.0) -> Tensor:
+    """What queries (rows, length, width) find in the states of sources: their mean by the softmax
+    of products (arXiv 1508.04025); `hidden`: the share of it that is zeroed by chance.
+    """
+    scores = queries @ memory.transpose(1, 2)
+    shares = scores.float().masked_fill(~seen[:, None], HIDDEN).softmax(-1)
+    return functional.dropout(shares, hidden).to(memory.dtype) @ memory
 
 
 class TorchArrays:

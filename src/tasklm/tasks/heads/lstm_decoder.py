@@ -10,11 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tasklm.tasks.heads.decoders import DecoderHead, DecoderSteps, Table, draw
+from tasklm.tasks.heads.decoders import DecoderHead, DecoderSteps, Table, context_of, draw
 from tasklm.tasks.writing import Search
 
 GATES = 4
-HIDDEN = -1e4  # the score of what is not a token of the source
 State = tuple[Tensor, Tensor]  # hidden states and cells (layers, rows, width)
 
 
@@ -44,9 +43,7 @@ class LstmDecoder(DecoderHead):
 
     def attended(self, states: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
         """What predicts the next tokens, from the states (rows, length, width) of the LSTM."""
-        scores = self.attention(states) @ memory.transpose(1, 2)
-        shares = scores.float().masked_fill(~seen[:, None], HIDDEN).softmax(-1)
-        context = shares.to(memory.dtype) @ memory
+        context = context_of(self.attention(states), memory, seen)
         together: Tensor = torch.tanh(self.out(torch.cat((context, states), -1)))
         return together
 
@@ -59,9 +56,15 @@ class LstmDecoder(DecoderHead):
 
     def states(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
         """The states that predict what follows each token."""
-        states, _ = self.read(table, given, self.begun(memory, seen))
-        together: Tensor = self.dropout(self.attended(self.dropout(states), memory, seen))
+        states = self.before_source(table, memory, seen, given)
+        together: Tensor = self.dropout(self.attended(states, memory, seen))
         return together
+
+    def before_source(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
+        """The states of the LSTM, which begins from the mean of the source's."""
+        states, _ = self.read(table, given, self.begun(memory, seen))
+        dropped: Tensor = self.dropout(states)
+        return dropped
 
     def begin(self, table: Table, memory: Tensor, seen: Tensor, beam: int) -> LstmSteps:
         """A decoder that has written nothing yet."""

@@ -81,6 +81,12 @@ class DecoderLayer(nn.Module):
         """Keys and values of the source (rows, heads, source, head width)."""
         return [split_heads(part, self.heads) for part in self.source(memory).chunk(2, -1)]
 
+    def before_source(self, states: Tensor) -> Tensor:
+        """The states of whole texts after each token has looked at those before it."""
+        queries, keys, values = self.own_parts(states)
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return self.after_own(states, mixed)
+
     def after_own(self, states: Tensor, mixed: Tensor) -> Tensor:
         """The states with what the text so far adds."""
         added: Tensor = self.dropout(self.own_out(merge_heads(mixed)))
@@ -119,16 +125,23 @@ class TransformerDecoder(DecoderHead):
         placed: Tensor = self.dropout(normed + sines(positions, self.width).to(normed.dtype))
         return placed
 
+    def embed_all(self, table: Table, given: Tensor) -> Tensor:
+        """The states that the first layer reads of whole texts."""
+        return self.embed(table, given, torch.arange(given.shape[1], device=given.device))
+
     def states(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
         """The states that predict what follows each token, none of which sees a later one."""
-        states = self.embed(table, given, torch.arange(given.shape[1], device=given.device))
+        states = self.embed_all(table, given)
         for layer in self.stack:
-            queries, keys, values = layer.own_parts(states)
-            mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-            states = layer.after_own(states, mixed)
+            states = layer.before_source(states)
             states = layer.after_source(states, layer.source_parts(memory), seen[:, None, None])
         normed: Tensor = self.norm(states)
         return normed
+
+    def before_source(self, table: Table, memory: Tensor, seen: Tensor, given: Tensor) -> Tensor:
+        """What the first layer knows of the text itself."""
+        states: Tensor = self.stack[0].before_source(self.embed_all(table, given))
+        return states
 
     def begin(self, table: Table, memory: Tensor, seen: Tensor, beam: int) -> TransformerSteps:
         """A decoder that has written nothing yet."""
