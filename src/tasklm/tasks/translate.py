@@ -51,7 +51,8 @@ ROOM = 1.2  # times the ratio of lengths that nearly all training texts keep to
 NEARLY_ALL = 0.999
 MOST_STRETCH = 1000.0
 ODD = 3.0  # times longer or shorter than usual: a pair that may not belong together
-TEACHING_BEAM = 10  # of the texts that are written for sources without labels
+# of the texts that are written for sources without labels; those that are longer teach nothing
+TEACHING_BEAM, TEACHING_STRETCH = 10, 0.5
 _SHOWN = 3
 
 
@@ -174,7 +175,9 @@ class Translate(Unranked, Writes):
         """What the primary decoder writes with a wide beam is right."""
         from tasklm.tasks.consistency.writing import WritingConsistency
 
-        return WritingConsistency(replace(self.search, beam=TEACHING_BEAM, best=1))
+        stretch = TEACHING_STRETCH * self.search.stretch
+        search = replace(self.search, beam=TEACHING_BEAM, best=1, stretch=stretch)
+        return WritingConsistency(search)
 
     def keep(self, outputs: Floats) -> Floats:
         """The candidates of a search (beam, 2 + tokens)."""

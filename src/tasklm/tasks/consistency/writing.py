@@ -17,7 +17,7 @@ from torch.nn import functional
 from tasklm.tasks.base import NONE
 from tasklm.tasks.consistency.base import USUAL_NORM, Auxiliary
 from tasklm.tasks.heads.decoders import context_of, draw
-from tasklm.tasks.writing import FIRST, Search
+from tasklm.tasks.writing import ENDED, FIRST, Search
 
 SMOOTHING = 0.1  # share of each target that is spread over all tokens
 HIDDEN_SHARE = 0.5  # of the attention of the module that sees a part of the source
@@ -69,9 +69,12 @@ class WritingConsistency:
         return there[:, :1]
 
     def targets(self, outputs: Tensor, holds: Tensor) -> Tensor:
-        """The tokens of the best candidates of a search (rows, 1, beam, 2 + tokens)."""
-        found = outputs[:, 0, 0, FIRST:].long()
-        tokens = found.masked_fill(found < 0, NONE)
+        """The tokens of the best candidates of a search (rows, 1, beam, 2 + tokens); a text that
+        has no end is none to learn from.
+        """
+        best = outputs[:, 0, 0]
+        found, ended = best[:, FIRST:].long(), best[:, ENDED, None] > 0
+        tokens = found.masked_fill((found < 0) | ~ended, NONE)
         return functional.pad(tokens, (0, -tokens.shape[1] % WIDTHS), value=NONE)
 
     def divergence(self, outputs: Tensor, targets: Tensor, holds: Tensor) -> Tensor:
