@@ -120,6 +120,7 @@ def test_what_cannot_be_is_refused_with_the_way_out(run: Path) -> None:
         ({"finetune.unlabelled": "vat"}, "choose from cross-view, word-dropout"),
         ({"finetune.unlabelled": "cross-view"}, "there is no text without labels"),
         ({"evaluate.metric": "accuracy"}, "bleu, chrf"),
+        ({"kind.decoder": "lstm", "hardware.compile": "on"}, "leave hardware.compile out"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_early(

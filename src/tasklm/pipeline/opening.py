@@ -53,6 +53,11 @@ def check_names(recipe: Recipe) -> None:
             "for the layers of Transformers, which model.encoder = 'bilstm' does not have; choose "
             "another encoder, or another method such as bm25"
         )
+    if recipe.kind.decoder == "lstm" and recipe.hardware.compile == "on":
+        problems.append(
+            "hardware.compile = 'on': the LSTM of kind.decoder = 'lstm' does not go into a compiled "
+            "graph; leave hardware.compile out"
+        )
     if problems:
         raise RecipeError(problems)
 
