@@ -182,11 +182,11 @@ def _transformers_rate(predictor: Predictor, sources: Sequence[str]) -> float | 
     encoded = predictor.loaded.encoded([predictor.task.asked(text) for text in sources])
     written = predictor.answers(sources)
     lengths = predictor.loaded.vocabulary.encode([answer["target"] for answer in written])
-    most = max(map(len, lengths))
 
     def generate(texts: Sequence[str]) -> None:
         for groups in encoded.blocks(64):
             batch = encoded.padded(groups[: len(texts)]).to(device)
+            most = 1 + max(len(lengths[group]) for group in groups)  # as many as ours takes
             model.generate(
                 input_ids=batch.ids,
                 attention_mask=(batch.pieces > 0).long(),

@@ -13,7 +13,7 @@ from tasklm.tasks.examples import Example
 from tests.conftest import sentences, write_jsonl
 from tests.end_to_end.forking import Commands
 from tests.end_to_end.test_kill import kill_at
-from tests.end_to_end.test_raw_text import FAST, raw_texts, run
+from tests.end_to_end.test_raw_text import FAST, raw_texts, run, words_of
 
 MIRROR = str.maketrans("abcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponmlkjihgfedcba")
 
@@ -86,21 +86,13 @@ def test_killed_beside_sources_ends_in_identical_weights(
 ) -> None:
     values = settings(data, "cross-view", train__checkpoint_seconds="0")
 
-    def command(out: Path) -> list[str]:
-        given = dict(values)
-        words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus")]
-        words += ["--out", str(out)]
-        for key, value in given.items():
-            words += [f"--{key}", value]
-        return words
-
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
-    commands.run(command(straight))
+    commands.run(words_of(values, straight))
     points = ("raw-text", "stage2/seed-1.partial/checkpoint-*")
     points += ("stage2/seed-1.partial/checkpoint-00000000[5-9]",)
-    killed = [kill_at(commands, command(cut), cut, point, 0.01) for point in points]
+    killed = [kill_at(commands, words_of(values, cut), cut, point, 0.01) for point in points]
     assert sum(killed) >= 2
-    commands.run(command(cut))
+    commands.run(words_of(values, cut))
     for name in ("stage2/seed-1/best.safetensors", "model/model.safetensors"):
         assert (cut / name).read_bytes() == (straight / name).read_bytes()
 

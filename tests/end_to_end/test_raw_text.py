@@ -68,6 +68,16 @@ def run(folder: Path, values: dict[str, Any]) -> Scores:
     return scores
 
 
+def words_of(values: dict[str, Any], out: Path) -> list[str]:
+    """The words of the command that fits a recipe of these values."""
+    given = dict(values)
+    words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus")]
+    words += ["--out", str(out)]
+    for key, value in given.items():
+        words += [f"--{key}", str(value)]
+    return words
+
+
 def raw_texts(folder: Path) -> list[dict[str, Any]]:
     texts: list[dict[str, Any]] = read_json(folder / "raw-text" / "texts.json")
     return texts
@@ -257,21 +267,13 @@ def test_killed_beside_raw_text_ends_in_identical_weights(
 ) -> None:
     values = settings(data, "tag", "cross-view", train__checkpoint_seconds="0")
 
-    def command(out: Path) -> list[str]:
-        given = dict(values)
-        words = ["fit", given.pop("data.train"), "--corpus", given.pop("data.corpus")]
-        words += ["--out", str(out)]
-        for key, value in given.items():
-            words += [f"--{key}", value]
-        return words
-
     straight, cut = tmp_path / "straight" / "run", tmp_path / "cut" / "run"
-    commands.run(command(straight))
+    commands.run(words_of(values, straight))
     points = ("raw-text.partial", "raw-text", "stage2/seed-1.partial/checkpoint-*")
     points += ("stage2/seed-1.partial/checkpoint-00000000[5-9]",)
-    killed = [kill_at(commands, command(cut), cut, point, 0.01) for point in points]
+    killed = [kill_at(commands, words_of(values, cut), cut, point, 0.01) for point in points]
     assert sum(killed) >= 2
-    commands.run(command(cut))
+    commands.run(words_of(values, cut))
     name = "stage2/seed-1/best.safetensors"
     one, other = load_weights(straight / name), load_weights(cut / name)
     assert all(np.array_equal(one[key].numpy(), other[key].numpy()) for key in one)
@@ -284,11 +286,7 @@ def test_two_processes_train_what_one_trains(data: Path, tmp_path: Path) -> None
     )
     one, two = tmp_path / "one" / "run", tmp_path / "two" / "run"
     run(one, values)
-    words = ["fit", values.pop("data.train"), "--corpus", values.pop("data.corpus")]
-    words += ["--out", str(two)]
-    for key, value in values.items():
-        words += [f"--{key}", str(value)]
-    result = run_words([*several(2), "-m", "tasklm", *words])
+    result = run_words([*several(2), "-m", "tasklm", *words_of(values, two)])
     assert result.returncode == 0, result.stderr[-2000:]
     ours, theirs = (losses(folder / "stage2" / "seed-1") for folder in (one, two))
     assert len(ours) == len(theirs) > 1

@@ -52,8 +52,21 @@ def refused(*words: str) -> str:
     return str(result.exception)
 
 
-def test_an_export_to_onnx_writes_what_the_model_writes(run: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def recurrent(run: Path) -> Path:
+    """A run whose decoder is an LSTM."""
+    settings = {**FAST, "kind.decoder": "lstm", "kind.decoder_layers": "2", "data.leaks": "keep"}
+    settings |= {f"data.{name}": str(run.parent / f"{name}.jsonl") for name in ("train", "dev")}
+    fit(load(None, settings), run.parent / "recurrent", Tracker())
+    return run.parent / "recurrent"
+
+
+@pytest.mark.parametrize("decoder", ["run", "recurrent"])
+def test_an_export_to_onnx_writes_what_the_model_writes(
+    decoder: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     need_onnx()
+    run: Path = request.getfixturevalue(decoder)
     result = runner.invoke(app, ["export", str(run), "--to", "onnx", "--out", str(tmp_path / "o")])
     assert result.exit_code == 0, (result.output, result.exception)
     assert {path.name for path in (tmp_path / "o").iterdir()} >= {"model.onnx", "decoder.onnx"}

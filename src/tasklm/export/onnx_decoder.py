@@ -33,9 +33,7 @@ SEED, ROWS, STEPS, BEAM = 1, 3, 6, 2  # of the comparison
 
 
 class EncoderGraph(nn.Module):
-    """Token numbers (rows, length) → keys and values of all layers: (layers, 2, rows, heads,
-    length, head width).
-    """
+    """Token numbers (rows, length) → what every step of the decoder needs of the sources."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -49,12 +47,13 @@ class EncoderGraph(nn.Module):
         batch = TokenBatch(input_ids, attention_mask, positions, longest=self.length)
         states, _ = source_of(self.encoder, batch)
         head: Any = self.head
-        return torch.stack([torch.stack(layer.source_parts(states)) for layer in head.stack])
+        memory: Tensor = head.memory_of(states)
+        return memory
 
 
 class StepGraph(nn.Module):
     """The last tokens (rows, beam), the memory and the state → logarithmic probabilities of the
-    next tokens, and the state with keys and values of one more.
+    next tokens, and the next state.
     """
 
     def __init__(self, source: Source) -> None:
@@ -67,13 +66,7 @@ class StepGraph(nn.Module):
         """One step."""
         head: Any = self.head
         table = Table.of(self.encoder, head.width)
-        before = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in state]
-        sources = [[layer[0], layer[1]] for layer in memory]
-        seen = (attention_mask > 0)[:, None, None]
-        position = torch.full((1,), state.shape[5], dtype=torch.int64)
-        states, longer = head.step(table, tokens, position, (sources, seen), before)
-        after = torch.stack([torch.stack(pair) for pair in longer])
-        after = after.reshape(*after.shape[:2], *tokens.shape, *after.shape[3:])
+        states, after = head.step_of(table, tokens, attention_mask > 0, memory, state)
         return table.logits(states).log_softmax(-1), after
 
 
@@ -83,10 +76,6 @@ def check_decoder(source: Source, to: str, max_mb: float | None) -> None:
         option = "--max-mb" if max_mb is not None else f"--to {to}"
         problem = "errors of rounded weights would add up over the tokens of a text"
         raise RecipeError([f"{option}: {problem}; choose --to onnx, with weights in fp32"])
-    if not hasattr(source.model.head, "step"):
-        problem = "the LSTM decoder has no graph of a single step"
-        way_out = "Use tasklm predict, or train with kind.decoder = 'transformer'."
-        raise RecipeError([f"--to {to}: {problem}. {way_out}"])
     if not hasattr(source.model.encoder, "layers") or source.encoder == "bilstm":
         problem = "the LSTM of ONNX has no projection of its states"
         raise RecipeError([f"--to {to}: {problem}. Use tasklm predict, or another encoder."])
@@ -102,11 +91,13 @@ def write_decoder(source: Source, folder: Path) -> tuple[float, float]:
     tensors = {name: torch.ones(3, 7, dtype=torch.int64) for name in ENCODER_INPUTS}
     sizes = {name: {0: rows, 1: length} for name in ENCODER_INPUTS}
     _write(folder / GRAPH, converted(EncoderGraph(source), tensors, sizes, [MEMORY]))
-    layers, heads, width = len(head.stack), head.heads, head.width // head.heads
+    layers, heads, width = head.state_shape
+    with torch.no_grad():
+        memory = head.memory_of(torch.zeros(3, 7, head.width))
     tensors = {
         "tokens": torch.ones(3, 5, dtype=torch.int64),
         "attention_mask": torch.ones(3, 7, dtype=torch.int64),
-        MEMORY: torch.zeros(layers, 2, 3, heads, 7, width),
+        MEMORY: memory,
         STATE: torch.zeros(layers, 2, 3, 5, heads, 4, width),
     }
     sizes = {

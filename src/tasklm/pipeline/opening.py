@@ -55,8 +55,8 @@ def check_names(recipe: Recipe) -> None:
         )
     if recipe.kind.decoder == "lstm" and recipe.hardware.compile == "on":
         problems.append(
-            "hardware.compile = 'on': the LSTM of kind.decoder = 'lstm' does not go into a compiled "
-            "graph; leave hardware.compile out"
+            "hardware.compile = 'on': the LSTM of kind.decoder = 'lstm' does not go into a "
+            "compiled graph; leave hardware.compile out"
         )
     if problems:
         raise RecipeError(problems)

@@ -93,6 +93,30 @@ class DecoderHead(nn.Module, ABC):
         """A decoder that has written nothing yet: a `DecoderSteps`."""
         ...
 
+    @property
+    @abstractmethod
+    def state_shape(self) -> tuple[int, int, int]:
+        """Layers, heads and width of a head: of what is kept of each token, as one tensor (layers,
+        2, rows, beam, heads, tokens, width).
+        """
+        ...
+
+    @abstractmethod
+    def memory_of(self, memory: Tensor) -> Tensor:
+        """What every step needs of the source's states, as one tensor (…, …, rows, heads, source,
+        width).
+        """
+        ...
+
+    @abstractmethod
+    def step_of(
+        self, table: Table, tokens: Tensor, seen: Tensor, memory: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The states (rows, beam, width) after the last tokens (rows, beam), from such a memory and
+        state, and the state of the next step: for graphs, which have nothing but tensors.
+        """
+        ...
+
     @abstractmethod
     def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
         """The FLOPs of a forward pass on texts of so many tokens."""

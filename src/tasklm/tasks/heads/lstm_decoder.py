@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tasklm.tasks.heads.decoders import DecoderHead, DecoderSteps, Table, context_of, draw
 from tasklm.tasks.writing import Search
@@ -37,7 +38,7 @@ class LstmDecoder(DecoderHead):
         """The state of the LSTM before the first token."""
         shares = seen.to(memory.dtype) / seen.sum(1, keepdim=True)
         mean = (shares[:, None] @ memory)[:, 0]
-        both = torch.tanh(self.first(mean)).view(len(memory), 2, self.count, self.width)
+        both = torch.tanh(self.first(mean)).view(-1, 2, self.count, self.width)
         hidden, cells = both.permute(1, 2, 0, 3).contiguous()
         return hidden, cells
 
@@ -70,6 +71,43 @@ class LstmDecoder(DecoderHead):
         """A decoder that has written nothing yet."""
         hidden, cells = (part.repeat_interleave(beam, 1) for part in self.begun(memory, seen))
         return LstmSteps(self, table, memory, seen, (hidden, cells))
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """Hidden states and cells of all layers."""
+        return self.count, 1, self.width
+
+    def memory_of(self, memory: Tensor) -> Tensor:
+        """The states of the source."""
+        return memory[None, None, :, None]
+
+    def step_of(
+        self, table: Table, tokens: Tensor, seen: Tensor, memory: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The last of the tokens' states is enough; before the first, that from the source."""
+        source = memory[0, 0, :, 0]
+        first = torch.stack(self.begun(source, seen), 1)[:, :, :, None, None, None]
+        first = first.expand(*first.shape[:3], tokens.shape[1], *first.shape[4:])
+        last = torch.cat((first, state), 5)[:, :, :, :, 0, -1]
+        states, after = self.norm(table.embed(tokens)), []
+        for layer in range(self.count):
+            states, cells = self._cell(layer, states, last[layer, 0], last[layer, 1])
+            after.append(torch.stack((states, cells)))
+        return self.attended(states, source, seen), torch.stack(after)[:, :, :, :, None, None]
+
+    def _cell(self, layer: int, given: Tensor, hidden: Tensor, cells: Tensor) -> State:
+        """A step of one layer, as PyTorch's LSTM computes it."""
+        read, kept = (
+            functional.linear(
+                states,
+                getattr(self.lstm, f"weight_{name}_l{layer}"),
+                getattr(self.lstm, f"bias_{name}_l{layer}"),
+            )
+            for name, states in (("ih", given), ("hh", hidden))
+        )
+        enter, forget, new, leave = (read + kept).chunk(GATES, -1)
+        cells = forget.sigmoid() * cells + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * cells.tanh(), cells
 
     def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
         """The FLOPs of a forward pass: of gates, of attention, of maps, and of the logits."""

@@ -178,6 +178,26 @@ class TransformerDecoder(DecoderHead):
         normed: Tensor = self.norm(states)
         return normed, longer
 
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """Keys and values of all layers."""
+        return len(self.layers), self.heads, self.width // self.heads
+
+    def memory_of(self, memory: Tensor) -> Tensor:
+        """Keys and values of the source, by layer."""
+        return torch.stack([torch.stack(layer.source_parts(memory)) for layer in self.stack])
+
+    def step_of(
+        self, table: Table, tokens: Tensor, seen: Tensor, memory: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same as `step`; the state grows by a token."""
+        before = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in state]
+        sources = [[layer[0], layer[1]] for layer in memory]
+        position = torch.full((1,), state.shape[5], dtype=torch.int64)
+        states, longer = self.step(table, tokens, position, (sources, seen[:, None, None]), before)
+        after = torch.stack([torch.stack(pair) for pair in longer])
+        return states, after.reshape(*after.shape[:2], *tokens.shape, *after.shape[3:])
+
     def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
         """The FLOPs of a forward pass: of maps, of both attentions, and of the logits."""
         width, layers = self.width, len(self.layers)
