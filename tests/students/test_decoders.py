@@ -69,10 +69,10 @@ def smoothed(logits: Tensor, wanted: int) -> Tensor:
 
 
 def loss_by_hand(
-    model: TaskModel, module: Any, raw: RawBatch, targets: Tensor, ahead: int
+    model: TaskModel, parts: tuple[Any, Any], raw: RawBatch, targets: Tensor, ahead: int
 ) -> float:
     """One text after the other, one token after the other, each from its own prefix."""
-    encoder, decoder = model.encoder, model.head
+    encoder, decoder, (module, softmax) = model.encoder, model.head, parts
     table, total = Table.of(encoder, 16), 0.0
     for row in range(len(targets)):
         size = int((raw.text.pieces[row] > 0).sum())
@@ -87,7 +87,7 @@ def loss_by_hand(
             scores = memory[0] @ module.attention(state)
             context = scores.softmax(-1) @ memory[0]
             state = torch.tanh(module.out(torch.cat([context, state])))
-            losses.append(smoothed(state @ encoder.token.weight.T, text[place + ahead]))  # type: ignore[union-attr, operator]
+            losses.append(smoothed(softmax.weight @ state, text[place + ahead]))
         total += float(sum(losses)) / max(1, len(losses))
     return total
 
@@ -101,7 +101,8 @@ def test_losses_are_those_computed_one_by_one(decoder: str, vocabulary: Vocabula
     with torch.no_grad():
         losses = student(model, raw, targets, None)
         assert list(losses) == ["attention view", "future view"] == list(raw.targets())
-        modules: Any = student.auxiliaries
+        of_student: Any = student
+        modules = zip(of_student.auxiliaries, of_student.softmaxes, strict=True)
         for (name, loss), module, ahead in zip(losses.items(), modules, (0, 1), strict=True):
             expected = loss_by_hand(model, module, raw, targets, ahead)
             assert float(loss) == pytest.approx(expected, rel=1e-4), name

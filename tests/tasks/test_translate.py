@@ -21,6 +21,7 @@ from tasklm.errors import DataError, RecipeError
 from tasklm.models.task_model import TaskModel, kept_of, new_encoder
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.model_sections import Tokens
+from tasklm.tasks.audit import audit_splits
 from tasklm.tasks.examples import Example, Splits
 from tasklm.tasks.readers.formats import recognise
 from tasklm.tasks.translate import Translate
@@ -250,3 +251,14 @@ def test_baselines_write_something_for_every_source() -> None:
         "word for word"
     ]["dev"]
     assert word.lower().strip(",!") == "vier"
+
+
+def test_pairs_that_differ_in_case_repeat_and_do_not_conflict() -> None:
+    one, other = (Example(("Good day", text), (text,)) for text in ("Guten Tag", "guten tag"))
+    findings = {found.check: found for found in audit_splits(Splits([one, other], []), Data())}
+    assert "conflicting labels" not in findings
+    assert findings["duplicates"].level == "warning"
+    assert "1 of 2 examples" in findings["duplicates"].message
+    classes = [replace(one, texts=("Good day",), label=label) for label in ("a", "b")]
+    found = {found.check for found in audit_splits(Splits(classes, []), Data())}
+    assert "conflicting labels" in found

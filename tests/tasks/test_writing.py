@@ -209,8 +209,10 @@ def test_several_models_write_together_by_their_mean() -> None:
 class Drawn:
     """Logarithmic probabilities that depend on the last token and the step alone."""
 
-    def __init__(self, rows: int, arrays: str) -> None:
-        self.step, self.arrays, self.rows = 0, arrays, rows
+    sizes: list[int]
+
+    def __init__(self, rows: Sequence[int], arrays: str) -> None:
+        self.step, self.arrays, self.rows, self.sizes = 0, arrays, list(rows), []
 
     def next(self, tokens: object) -> object:
         own = np.asarray(tokens)
@@ -218,7 +220,7 @@ class Drawn:
         logs = np.stack(
             [
                 [np.random.default_rng([self.step, row, token]).normal(size=9) for token in line]
-                for row, line in enumerate(own)
+                for row, line in zip(self.rows, own, strict=True)
             ]
         )
         return torch.from_numpy(logs) if self.arrays == "torch" else logs
@@ -226,14 +228,20 @@ class Drawn:
     def reorder(self, parents: object) -> None:
         pass
 
+    def keep(self, rows: object) -> None:
+        self.rows = [row for row, wanted in zip(self.rows, np.asarray(rows), strict=True) if wanted]
+        self.sizes.append(len(self.rows))
+
 
 def test_both_libraries_of_arrays_find_the_same() -> None:
     search = Search(beam=3)
     limits = np.array([2, 5, 9])
     first = np.array([7, 7, 8])
-    ours = beam_search(Drawn(3, "numpy"), first, limits, search, 0, NumpyArrays())
+    drawn = Drawn(range(3), "numpy")
+    ours = beam_search(drawn, first, limits, search, 0, NumpyArrays())
+    assert drawn.sizes == [1]  # two of three are finished: they are written no longer
     theirs = beam_search(
-        Drawn(3, "torch"),
+        Drawn(range(3), "torch"),
         torch.from_numpy(first),
         torch.from_numpy(limits),
         search,
@@ -242,3 +250,8 @@ def test_both_libraries_of_arrays_find_the_same() -> None:
     )
     assert ours.shape == (3, 1, 3, 11)
     np.testing.assert_allclose(ours, theirs.numpy())
+    for row in range(3):
+        drawn, only = Drawn([row], "numpy"), slice(row, row + 1)
+        (own,) = beam_search(drawn, first[only], limits[only], search, 0, NumpyArrays())
+        np.testing.assert_allclose(ours[row, ..., : own.shape[-1]], own)
+        assert (ours[row, ..., own.shape[-1] :] == -1).all()

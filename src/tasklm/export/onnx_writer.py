@@ -43,6 +43,11 @@ class OnnxSteps:
         rows = len(parents)
         self.state = self.state[:, :, np.arange(rows)[:, None], parents]
 
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Continues with some of the texts."""
+        self.mask, self.state = self.mask[rows], self.state[:, :, rows]
+        self.memory = self.memory[:, :, rows]
+
 
 class OnnxWriter:
     """Writes texts with the two graphs of a folder."""

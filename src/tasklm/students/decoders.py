@@ -1,34 +1,44 @@
 """Cross-view training of decoders (Clark et al., arXiv 1809.08370, section 3.4).
 
 Two auxiliary decoders share embeddings and the first layers with the primary, but have an attention
-to the source of their own: one lacks a part of it by chance, the other predicts the token after the
-next. They learn the texts that the primary writes.
+to the source and a softmax layer of their own: one lacks a part of the attention by chance, the
+other predicts the token after the next. They learn the texts that the primary writes.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasklm.budget.costs import EncoderCost
+from tasklm.encoders.base import Encoder
 from tasklm.models.task_model import TaskModel
 from tasklm.recipe.raw_text import CROSS_VIEW
 from tasklm.students.base import (
     WRITING_STUDENTS,
+    Classroom,
     RawBatch,
     answering_flops,
     pass_flops,
     text_holds,
 )
 from tasklm.students.cross_view import CrossView, loss_of
-from tasklm.tasks.heads.decoders import Table, given_tokens, source_of
+from tasklm.tasks.heads.decoders import Table, draw, given_tokens, source_of
 from tasklm.tokens.batches import TokenBatch
 
 
 @WRITING_STUDENTS.register(CROSS_VIEW)
 class AuxiliaryDecoders(CrossView):
     """The auxiliary decoders; each has a loss of its own."""
+
+    def __init__(self, room: Classroom, encoder: Encoder) -> None:
+        super().__init__(room, encoder)
+        width, types = encoder.shape.width, encoder.shape.vocabulary
+        # by the embeddings they would teach the primary its own words
+        self.softmaxes = nn.ModuleList(nn.Linear(width, types, bias=False) for _ in self.names)
+        for layer in self.softmaxes:
+            draw(layer, width**-0.5)  # type: ignore[arg-type]
 
     def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
         """The batch itself: all see it, each in its way."""
@@ -45,8 +55,9 @@ class AuxiliaryDecoders(CrossView):
         given = given_tokens(raw.text.ids, targets)
         states = decoder.before_source(table, memory, seen, given)
         losses = {}
-        for name, module in self.modules_by_name().items():
-            outputs = table.logits(module(states, memory, seen))
+        modules = self.modules_by_name()
+        for (name, module), softmax in zip(modules.items(), self.softmaxes, strict=True):
+            outputs = softmax(module(states, memory, seen))
             losses[loss_of(name)] = self.consistency.auxiliary_divergence(
                 name, outputs, targets, raw.masks[loss_of(name)]
             )

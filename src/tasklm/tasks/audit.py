@@ -143,12 +143,19 @@ def _by_key(examples: Sequence[Example]) -> dict[int, list[Example]]:
     return groups
 
 
+def _label(example: Example) -> str:
+    """The label of an example; none where it is one of the texts that are compared."""
+    label, texts = example.label, example.texts
+    written = len(texts) > 1 and isinstance(label, tuple) and label[0] in texts
+    return "" if written else repr(label)
+
+
 def _repeats(splits: Splits) -> list[Finding]:
     findings = []
     for name, part in splits.named().items():
         groups = [group for group in _by_key(part).values() if len(group) > 1]
-        clash = [group for group in groups if len({repr(example.label) for example in group}) > 1]
-        alike = [group for group in groups if len({repr(example.label) for example in group}) == 1]
+        clash = [group for group in groups if len({_label(example) for example in group}) > 1]
+        alike = [group for group in groups if len({_label(example) for example in group}) == 1]
         if alike:
             extra = sum(len(group) - 1 for group in alike)
             findings.append(

@@ -34,6 +34,10 @@ class Writing(Protocol):
         """Continues with other hypotheses: those that had the numbers (rows, beam)."""
         ...
 
+    def keep(self, rows: Any) -> None:
+        """Continues with some of the examples: (rows,) bool."""
+        ...
+
 
 class Arrays(Protocol):
     """The few operations that a search needs of a library of arrays."""
@@ -42,6 +46,10 @@ class Arrays(Protocol):
 
     def full(self, shape: tuple[int, ...], value: Any, like: Any) -> Any:
         """An array of one value, on the device of another array and with its type."""
+        ...
+
+    def numbers(self, like: Any) -> Any:
+        """An array of 32-bit numbers as large as another."""
         ...
 
     def top(self, values: Any, count: int) -> tuple[Any, Any]:
@@ -69,6 +77,10 @@ class NumpyArrays:
     def full(self, shape: tuple[int, ...], value: Any, like: Any) -> Any:
         """An array of one value with the type of another."""
         return np.full(shape, value, like.dtype)
+
+    def numbers(self, like: Any) -> Any:
+        """An array of 32-bit numbers as large as another."""
+        return like.astype(np.float32)
 
     def top(self, values: Any, count: int) -> tuple[Any, Any]:
         """The largest values along the last axis, in order, and their places."""
@@ -107,51 +119,87 @@ class Bank:
         self.scores = arrays.take(arrays.join([self.scores, scores]), places)
 
 
+@dataclass
+class Open:
+    """Examples whose search goes on, by their numbers in the batch."""
+
+    numbers: Any  # (rows,)
+    limits: Any  # (rows,)
+    tokens: Any  # (rows, beam, longest)
+    last: Any  # (rows, beam)
+    scores: Any  # (rows, beam)
+    done: Any  # (rows,)
+    bank: Bank
+
+    def rows(self, places: Any) -> Open:
+        """Some of the examples."""
+        bank = Bank(*(part[places] for part in vars(self.bank).values()))
+        others = {name: part[places] for name, part in vars(self).items() if name != "bank"}
+        return Open(**others, bank=bank)
+
+
 def beam_search(
     writing: Writing, first: Any, limits: Any, search: Search, end: int, arrays: Arrays
 ) -> Any:
     """The candidates (rows, 1, beam, 2 + tokens) of some examples: score, whether it ended, tokens.
 
     `first` (rows,) are the tokens that begin each text, `limits` (rows,) its most tokens, which the
-    one that ends it counts among; −1 follows the last token.
+    one that ends it counts among; −1 follows the last token. Finished examples leave the batch as
+    soon as they are half of it.
     """
-    rows, beam, longest = len(first), search.beam, int(limits.max())
-    last = first[:, None] + arrays.full((rows, beam), 0, first)
-    tokens = arrays.full((rows, beam, longest), -1, first)
-    scores: Any = None
-    bank: Any = None
-    done = limits < 0
+    longest, found = int(limits.max()), []
+    at_work = _begun(first, limits, search.beam, arrays)
     for step in range(1, longest + 1):
-        logs = writing.next(last)
-        types = logs.shape[-1]
-        if scores is None:  # all hypotheses are the same one as yet
-            scores = arrays.full((rows, beam), NEVER, logs)
-            scores[:, 0] = 0.0
-            room = arrays.full((rows, beam), NEVER, logs)
-            bank = Bank(tokens, room, room)
-        total = (scores[..., None] + logs).reshape(rows, beam * types)
-        best, places = arrays.top(total, min(2 * beam, beam * types))
-        parents, words = places // types, places % types
-        longer = arrays.take(tokens, parents)
-        longer[:, :, step - 1] = words
-        ends = words == end
-        by_length = best / step**search.penalty
-        ended = arrays.where(ends & ~done[:, None], by_length, NEVER)
-        ended[:, beam:] = NEVER
-        bank.add(longer, ended, ended, arrays)
-        scores, chosen = arrays.top(arrays.where(ends, NEVER, best), beam)
-        tokens, last = arrays.take(longer, chosen), arrays.take(words, chosen)
-        writing.reorder(arrays.take(parents, chosen))
-        now = scores / step**search.penalty
-        full = bank.scores[:, -1] > NEVER
-        done = done | (full & (bank.scores[:, 0] >= now[:, 0]))
-        cut = (limits <= step) & ~done
-        open_ones = arrays.where(cut[:, None], now, NEVER)
-        bank.add(tokens, open_ones, _after_all(open_ones, arrays), arrays)
-        done = done | cut
-        if (not arrays.waits or step % LOOKS == 0) and bool(done.all()):
+        _step(at_work, writing, step, search, end, arrays)
+        if arrays.waits and step % LOOKS and step < longest:
+            continue
+        finished = int(at_work.done.sum())
+        if finished == len(at_work.done):
             break
-    return _output(bank, arrays)
+        if 2 * finished >= len(at_work.done):
+            found.append(at_work.rows(at_work.done))
+            going_on = ~at_work.done
+            at_work = at_work.rows(going_on)
+            writing.keep(going_on)
+    return _in_order([*found, at_work], arrays)
+
+
+def _begun(first: Any, limits: Any, beam: int, arrays: Arrays) -> Open:
+    """All examples before their first token, when all hypotheses are the same one."""
+    rows, longest = len(first), int(limits.max())
+    scores = arrays.full((rows, beam), NEVER, arrays.numbers(first))
+    room = arrays.full((rows, beam), NEVER, scores)
+    scores[:, 0] = 0.0
+    tokens = arrays.full((rows, beam, longest), -1, first)
+    last = first[:, None] + arrays.full((rows, beam), 0, first)
+    numbers = arrays.full((rows,), 1, first).cumsum(0) - 1
+    return Open(numbers, limits, tokens, last, scores, limits < 0, Bank(tokens, room, room))
+
+
+def _step(of: Open, writing: Writing, step: int, search: Search, end: int, arrays: Arrays) -> None:
+    """Writes a token more of each hypothesis."""
+    rows, beam = of.last.shape
+    logs = writing.next(of.last)
+    types = logs.shape[-1]
+    total = (of.scores[..., None] + logs).reshape(rows, beam * types)
+    best, places = arrays.top(total, min(2 * beam, beam * types))
+    parents, words = places // types, places % types
+    longer = arrays.take(of.tokens, parents)
+    longer[:, :, step - 1] = words
+    ends = words == end
+    ended = arrays.where(ends & ~of.done[:, None], best / step**search.penalty, NEVER)
+    ended[:, beam:] = NEVER
+    of.bank.add(longer, ended, ended, arrays)
+    of.scores, chosen = arrays.top(arrays.where(ends, NEVER, best), beam)
+    of.tokens, of.last = arrays.take(longer, chosen), arrays.take(words, chosen)
+    writing.reorder(arrays.take(parents, chosen))
+    now = of.scores / step**search.penalty
+    full = of.bank.scores[:, -1] > NEVER
+    of.done = of.done | (full & (of.bank.scores[:, 0] >= now[:, 0]))
+    cut = (of.limits <= step) & ~of.done
+    open_ones = arrays.where(cut[:, None], now, NEVER)
+    of.bank.add(of.tokens, open_ones, _after_all(open_ones, arrays), arrays)
+    of.done = of.done | cut
 
 
 def _after_all(scores: Any, arrays: Arrays) -> Any:
@@ -162,11 +210,18 @@ def _after_all(scores: Any, arrays: Arrays) -> Any:
     return arrays.where(scores == NEVER, NEVER, ranks)
 
 
+def _in_order(parts: list[Open], arrays: Arrays) -> Any:
+    """The candidates of all examples by their numbers."""
+    outputs = arrays.join([_output(part.bank, arrays)[None] for part in parts])[0]
+    numbers = arrays.join([part.numbers[None] for part in parts])[0]
+    return outputs[numbers.argsort()][:, None]
+
+
 def _output(bank: Bank, arrays: Arrays) -> Any:
     scores = arrays.where(bank.scores == NEVER, FEWEST, bank.scores)
     ended = arrays.where(bank.ranks > -LATER, 1.0 + 0.0 * scores, 0.0)
     parts = [scores[..., None], ended[..., None], bank.tokens + 0.0 * scores[..., None]]
-    return _side_by_side(parts, arrays)[:, None]
+    return _side_by_side(parts, arrays)
 
 
 def _side_by_side(parts: list[Any], arrays: Arrays) -> Any:

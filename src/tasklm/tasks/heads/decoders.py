@@ -136,6 +136,11 @@ class DecoderSteps(ABC):
         """Continues with the hypotheses that had the numbers (rows, beam)."""
         ...
 
+    @abstractmethod
+    def keep(self, rows: Tensor) -> None:
+        """Continues with some of the texts: (rows,) bool."""
+        ...
+
 
 def source_of(encoder: Any, batch: Texts) -> tuple[Tensor, Tensor]:
     """The states (rows, length, width) of sources and which of them are tokens (rows, length).
@@ -182,6 +187,10 @@ class TorchArrays:
         """A tensor of one value, on the device of another and with its type."""
         return like.new_full(shape, value)
 
+    def numbers(self, like: Tensor) -> Tensor:
+        """A tensor of 32-bit numbers as large as another."""
+        return like.float()
+
     def top(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The largest values along the last axis, in order, and their places."""
         largest, places = values.topk(count, -1)
@@ -222,6 +231,11 @@ class Together:
         """Continues with other hypotheses."""
         for one in self.steps:
             one.reorder(parents)
+
+    def keep(self, rows: Tensor) -> None:
+        """Continues with some of the texts."""
+        for one in self.steps:
+            one.keep(rows)
 
 
 def write(models: Sequence[Any], search: Search, vocabulary: Writer, batch: Texts) -> Tensor:

@@ -138,3 +138,9 @@ class LstmSteps(DecoderSteps):
         firsts = torch.arange(len(parents), device=parents.device)[:, None] * beam
         places = (firsts + parents).flatten()
         self.state = self.state[0][:, places], self.state[1][:, places]
+
+    def keep(self, rows: Tensor) -> None:
+        """Continues with some of the texts: (rows,) bool."""
+        hypotheses = rows.repeat_interleave(self.state[0].shape[1] // len(rows))
+        self.state = self.state[0][:, hypotheses], self.state[1][:, hypotheses]
+        self.memory, self.seen = self.memory[rows], self.seen[rows]

@@ -243,3 +243,10 @@ class TransformerSteps(DecoderSteps):
         firsts = torch.arange(len(parents), device=parents.device)[:, None] * self.beam
         places = (firsts + parents).flatten()
         self.before = [(keys[places], values[places]) for keys, values in self.before]
+
+    def keep(self, rows: Tensor) -> None:
+        """Continues with some of the texts: (rows,) bool."""
+        hypotheses = rows.repeat_interleave(self.beam)
+        self.before = [(keys[hypotheses], values[hypotheses]) for keys, values in self.before]
+        self.sources = [[part[rows] for part in layer] for layer in self.sources]
+        self.seen = self.seen[rows]
