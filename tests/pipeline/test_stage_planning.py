@@ -187,6 +187,19 @@ def test_without_time_for_a_useful_fine_tuning_the_linear_model_remains_alone(
     assert (warning == stage_planning.NO_NETWORK) == (epochs == 0)
 
 
+@pytest.mark.parametrize(("minutes", "ending"), [(1.5, 46.0), (1.5, 44.0), (None, 1e4)])
+def test_predictions_that_take_most_of_the_minutes_are_told(
+    minutes: float | None, ending: float
+) -> None:
+    recipe = from_dict(with_overrides({}, {"budget.minutes": minutes} if minutes else {}))
+    decided = {"epochs": 1, "ending": ending, "stage1": {"steps": 2000, "batch": 16}}
+    warning = stage_planning.short_time_warning(recipe, decided)
+    if minutes and ending > 45:
+        assert warning == "predicting dev and test takes about 45 s: raise --minutes"
+    else:
+        assert warning is None
+
+
 @pytest.mark.usefixtures("paces")
 def test_minutes_that_nobody_gave_leave_a_fine_tuning() -> None:
     """The default of 20 minutes is a wish, not a limit."""

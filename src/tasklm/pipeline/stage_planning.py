@@ -11,6 +11,7 @@ import numpy as np
 
 from tasklm.budget import rules
 from tasklm.budget.scope import LINEAR
+from tasklm.console.durations import duration
 from tasklm.pipeline.context import Run
 from tasklm.pipeline.planning import rule_of
 from tasklm.pipeline.scope import is_timed, time_left
@@ -30,6 +31,7 @@ Measured = TypeVar("Measured")
 # for the pace of a step of either stage
 STAGE1_SECONDS, STAGE2_SECONDS = 3.0, 2.0
 MEASURING_SHARE = 0.01  # of a budget in minutes, for each
+MOST_ENDING = 0.5  # of a budget, for predictions: beyond, too little is left for training
 MEASURED_RHO1 = 4  # external batches per internal one, at most, where a step is measured
 NO_NETWORK = "no network is trained: too little time is left for it; raise --minutes to train one"
 
@@ -128,9 +130,14 @@ def _within_minutes(
 
 
 def short_time_warning(recipe: Recipe, decided: Mapping[str, Any]) -> str | None:
-    """Advice if a stage plan has no fine-tuning, or too few steps of stage 1; else None."""
+    """Advice if a stage plan has no fine-tuning, little time beside predictions, or too few steps
+    of stage 1; else None.
+    """
     if is_timed(recipe) and recipe.finetune.epochs is None and not decided["epochs"]:
         return NO_NETWORK
+    if (minutes := recipe.budget.minutes) and decided["ending"] > MOST_ENDING * 60 * minutes:
+        seconds = duration(decided["ending"], rough=True)
+        return f"predicting dev and test takes about {seconds}: raise --minutes"
     return few_steps_warning(recipe, decided["stage1"]["steps"], decided["stage1"]["batch"])
 
 
