@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import random
@@ -19,6 +20,9 @@ from tasklm.recipe.toml import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import Tracker
 from tasklm.train import stage_runs
+from tests.in_memory import use_memory
+
+use_memory()
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]
@@ -41,6 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
     assert all(path.exists() for path in places)
     items.sort(key=lambda item: places.get(item.path, len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """Has Python look for garbage less often, and never among modules and tests, which stay."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 @pytest.fixture(autouse=True)
