@@ -38,7 +38,6 @@ SLOW = {
         "pyspark",
     ),
     *(
-        "matplotlib",
         "onnx",
         "onnxruntime",
         "fastapi",

@@ -25,7 +25,6 @@ OPTIONAL = {
     "uvicorn",
     "httpx",
     "transformers",
-    "matplotlib",
     "pyspark",
     "tensorboard",
     "snowballstemmer",
