@@ -60,7 +60,7 @@ def test_the_pace_of_either_stage_is_that_of_its_own_optimiser(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     measured: list[str] = []
-    stage = SimpleNamespace(rho1=1, halves=False, epoch=10, model=None)
+    stage = SimpleNamespace(rho1=1, halves=False, steps_of=lambda epochs: 10, model=None)
 
     def seconds_per_step(stage: Any, rule: Rule, *others: Any, **options: Any) -> float:
         measured.append(rule.name)

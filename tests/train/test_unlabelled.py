@@ -21,7 +21,7 @@ from tasklm.train.context import TrainingContext
 from tasklm.train.stage2 import FinetuneStage
 from tasklm.train.stage_runs import BEST, Stage2Plan, run_stage2
 from tasklm.train.stages import finetune_stage
-from tasklm.train.unlabelled import RawLosses, Studying, dropout_rate
+from tasklm.train.unlabelled import Alternation, RawLosses, Studying, dropout_rate
 from tests.conftest import sentences
 from tests.students.samples import NAMES, TASKS, batch_of, model_of, student_of
 from tests.train.counting import Counting
@@ -58,7 +58,7 @@ def test_labelled_and_unlabelled_steps_take_turns(reading: TrainingContext) -> N
     names = [list(work.targets) for work in works]
     views = ["full view", "first half view", "second half view"]
     assert names == [["task"], views] * 6
-    assert len(stage.stream) == 5 and stage.epoch == 10
+    assert len(stage.stream) == 5 and stage.steps_of(1) == 10
     assert works[0].position == {"epoch": 0, "index": 1, "raw": {"epoch": 0, "index": 0}}
     assert works[11].position == {"epoch": 1, "index": 1, "raw": {"epoch": 1, "index": 2}}
     assert works[1].weights == dict.fromkeys(views, 1.0)
@@ -78,6 +78,38 @@ def test_an_epoch_counts_labelled_steps(
     assert alone["epochs"] == beside["epochs"] == 3
     curve = read_json(tmp_path / "beside" / "curve.json")
     assert [point["step"] for point in curve if "dev" in point] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("alone", [None, 0, 3, 7])
+def test_text_follows_each_labelled_batch_after_the_first_ones(alone: int | None) -> None:
+    """Against turns written out one by one."""
+    turns: list[bool] = []
+    ends = [0]  # steps after so many labelled batches and the text that follows them
+    for number in range(1, 12):
+        reads_text = alone is not None and number > alone
+        turns += [False, True] if reads_text else [False]
+        ends.append(len(turns))
+    alternation = Alternation(alone)
+    assert [alternation.is_text(step) for step in range(1, len(turns) + 1)] == turns
+    assert [alternation.steps(number) for number in range(12)] == ends
+    labelled = [turns[:step].count(False) for step in range(len(turns) + 1)]
+    assert [alternation.labelled(step) for step in range(len(turns) + 1)] == labelled
+
+
+def test_text_may_be_read_in_the_later_part_alone(
+    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dev is scored after each epoch as before, and labels rule to the end."""
+    late = settings_of("vat", average=0.5, unlabelled_after=0.6)
+    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", lambda *_, **__: late)
+    stage1(tmp_path / "stage1", reading)
+    summary = tune(tmp_path / "late", reading, "vat")
+    assert (summary["steps"], summary["epochs"]) == (9 + 2 * 6, 3)
+    curve = read_json(tmp_path / "late" / "curve.json")
+    assert [point["step"] for point in curve if "dev" in point] == [5, 11, 21]
+    stage = finetune_stage(reading, late, 1, "accuracy", None, epochs=3)
+    names = ["".join(stage.prepare(step).targets) for step in range(1, 22)]
+    assert names == ["task"] * 9 + ["task", "vat"] * 6
 
 
 def test_some_of_train_is_scored_beside_dev(

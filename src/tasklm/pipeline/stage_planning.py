@@ -221,7 +221,9 @@ def _of_budget(plan: rules.Plan, seconds: float) -> float:
 
 def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) -> Pace:
     """The pace of stage 2, for all trainings together: each step of it is taken by every one."""
-    stage = finetune_stage(parts, run.recipe.finetune, 0, parts.task.metrics[0], None)
+    # as if text without labels were read from the first step on: the dearest half
+    settings = dataclasses.replace(run.recipe.finetune, unlabelled_after=0.0)
+    stage = finetune_stage(parts, settings, 0, parts.task.metrics[0], None)
     seconds, turns = _of_budget(plan, STAGE2_SECONDS), max(1, len(turns_of(parts.task)))
     rule = rule_of(run.recipe.finetune)
     step = seconds_per_step(stage, rule, run.machine, seconds, turns=turns)
@@ -233,7 +235,7 @@ def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: in
         explained = 0
     return Pace(
         trainings * step,
-        stage.epoch,
+        stage.steps_of(1),
         trainings * judging * judged,
         forward * (trainings * (judged + held) + explained),
     )

@@ -29,6 +29,16 @@ class RawText:
     unlabelled_dropout: float = key(
         0.2, "dropout rate of stage 2 on text without labels", low=0.0, high=0.9, later=True
     )
+    unlabelled_after: float | None = key(
+        None,
+        (
+            "share of the epochs of stage 2 before text without labels is read; auto: 0.5 where "
+            "texts are written, 0 for others"
+        ),
+        low=0.0,
+        high=1.0,
+        later=True,
+    )
     unlabelled_texts: int = key(
         50_000,
         "texts without labels to use, at most; those of the best passages first",

@@ -19,7 +19,17 @@ from tasklm.corpus.tables import kind_of
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.answer_sets import SETLESS_WORDS
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Metric,
+    Tokeniser,
+    Unit,
+    Untuned,
+)
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.usual_tags import UsualTags
 from tasklm.tasks.baselines.wide import labels_by
@@ -74,7 +84,7 @@ Tags = list[str]
 
 
 @TASKS.register("tag")
-class Tag(Unranked):
+class Tag(Unranked, Untuned):
     """Sequence labelling; the label of an example is the list of its words' tags."""
 
     kind: ClassVar[str] = "tag"
@@ -319,12 +329,6 @@ class Tag(Unranked):
         each word where the outputs are a teacher's.
         """
         return best_tags(outputs) if outputs.ndim == 3 else outputs.argmax(-1)
-
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Tag:
-        """The task itself: nothing is tuned on dev."""
-        return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

@@ -23,7 +23,7 @@ from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.turn_streams import AnyStream
 from tasklm.train.stage1 import JointBatch, task_flops
 from tasklm.train.steps import Step
-from tasklm.train.unlabelled import RawLosses, RawText
+from tasklm.train.unlabelled import LABELS_ALONE, Alternation, RawLosses, RawText
 
 RDROP = "rdrop"  # the name of the loss between two readings
 
@@ -147,7 +147,8 @@ class FinetuneStage:
     cost: EncoderCost
     accumulate: int = 1
     teaching: Teaching | None = None  # None: labels alone
-    raw: RawText | None = None  # text without labels, of which a batch follows each labelled one
+    raw: RawText | None = None  # text without labels …
+    alternation: Alternation = LABELS_ALONE  # … and when it is read
     frozen: bool = False  # whether the head alone learns
     rdrop: float = 0.0  # weight of the divergence between two readings of a batch; 0: one reading
     # the score on some training examples, for the learning curve
@@ -168,24 +169,17 @@ class FinetuneStage:
         return self.losses.module
 
     @property
-    def turns(self) -> int:
-        """How many steps a labelled batch takes, with the batch of text that follows it."""
-        return 1 if self.raw is None else 2
-
-    @property
     def readings(self) -> int:
         """How many times a labelled batch is read."""
         return 2 if self.rdrop else 1
 
-    @property
-    def epoch(self) -> int:
-        """The steps of a pass over the labelled examples."""
-        return self.turns * len(self.stream)
+    def steps_of(self, epochs: float) -> int:
+        """The steps of so many passes over the labelled examples."""
+        return self.alternation.steps(int(epochs * len(self.stream)))
 
-    @property
-    def interval(self) -> int:
-        """The steps between two scores on dev."""
-        return self.score_every * self.epoch
+    def epochs_of(self, step: int) -> int:
+        """The passes over the labelled examples that have begun at a step."""
+        return -(-self.alternation.labelled(step) // len(self.stream))
 
     def go_on_with(self, earlier: TaskLosses | None) -> TaskLosses:
         """Puts the weights into the module of an earlier seed if a pass was compiled for it; the
@@ -201,7 +195,7 @@ class FinetuneStage:
 
     def prepare(self, step: int) -> Step:
         """The one batch of a step: labelled examples and text without labels by turns."""
-        if self.raw is not None and step % self.turns == 0:
+        if self.raw is not None and self.alternation.is_text(step):
             work = self.raw.prepare(step)
             work.position = self.position()
             return work
@@ -209,7 +203,7 @@ class FinetuneStage:
         assert batch.targets is not None
         weights = {"task": 1.0}
         if self.teaching is not None:
-            weights = self.teaching.weights(-(-step // self.turns))
+            weights = self.teaching.weights(self.alternation.labelled(step))
         if self.rdrop:
             weights = {**weights, RDROP: self.rdrop}
         return Step(
@@ -250,7 +244,9 @@ class FinetuneStage:
 
     def is_scored(self, step: int, steps: int) -> bool:
         """Whether an epoch ends after which dev is scored."""
-        return step % self.interval == 0
+        labelled = self.alternation.labelled(step)
+        is_end = step == self.alternation.steps(labelled)
+        return is_end and labelled % (self.score_every * len(self.stream)) == 0
 
     def after_step(self, step: int) -> dict[str, float]:
         """The dev score, of several tasks also that of each, and that on some of train where it is

@@ -185,8 +185,7 @@ def run_stage2(
         seconds_allowed=_allowed(folder, plan, context),
         longer=_times_longer(context, plan),
     )
-    epoch = stage.epoch
-    steps = plan.epochs * epoch
+    steps = stage.steps_of(plan.epochs)
     average = _weight_average(stage.module, settings)
     checkpoints = Checkpoints(folder, beside=(BEST,))
     _drop_damaged(checkpoints, context, tracker)
@@ -207,7 +206,7 @@ def run_stage2(
         )
 
     summary = follow(_title_of(seed), steps, loop, checkpoints.folder, peak, tracker)
-    if summary["steps"] % stage.interval:  # dev was not scored at the end
+    if not stage.is_scored(summary["steps"], summary["steps"]):  # dev was not scored at the end
         with _averaged(average):
             stage.judge(summary["steps"])
     if not context.machine.ranks.first:
@@ -251,13 +250,12 @@ def _title_of(seed: Seed) -> str:
 
 def _best_of(stage: FinetuneStage, plan: Stage2Plan, summary: dict[str, Any]) -> dict[str, Any]:
     """The part of a fine-tuning's summary about its best weights and its epochs."""
-    epoch = stage.epoch
     return {
         "dev": stage.best_score,
-        "best_epoch": -(-stage.best_step // epoch),
+        "best_epoch": stage.epochs_of(stage.best_step),
         "share": _shares(stage),
         "metric": plan.metric,
-        "epochs": -(-summary["steps"] // epoch),
+        "epochs": stage.epochs_of(summary["steps"]),
     }
 
 

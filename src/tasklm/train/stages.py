@@ -40,11 +40,13 @@ from tasklm.train.stage1 import JointModel, JointStage
 from tasklm.train.stage2 import FinetuneStage, Judgement, TaskLosses, Teaching
 from tasklm.train.start import starting_weights
 from tasklm.train.steps import step_seed
-from tasklm.train.unlabelled import RawLosses, RawText, Studying
+from tasklm.train.unlabelled import Alternation, RawLosses, RawText, Studying
 
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
 BEST_PART = 5  # the best of the selected text is a fifth of it (train.anneal)
+# share of stage 2 before a decoder learns from what it wrote: at first that is no text
+UNLABELLED_AFTER = 0.5
 SEEDS_OF_A_TRAINING = 100  # numbers that the fine-tunings of one stage 1 take for their draws
 
 
@@ -269,6 +271,10 @@ def finetune_stage(
     )
     if raw is not None:
         losses.raw = raw.losses
+    after = settings.unlabelled_after
+    if after is None:
+        after = UNLABELLED_AFTER if writes(context.task) else 0.0
+    alone = None if raw is None else round(after * epochs * len(stream))
     return FinetuneStage(
         losses=losses,
         stream=stream,
@@ -279,6 +285,7 @@ def finetune_stage(
         accumulate=accumulate,
         teaching=teaching,
         raw=raw,
+        alternation=Alternation(alone),
         frozen=settings.freeze,
         rdrop=settings.rdrop,
         score_every=settings.score_every,

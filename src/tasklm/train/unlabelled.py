@@ -78,6 +78,34 @@ class RawLosses:
         return type(own) is type(their) and own.room.settings == their.room.settings
 
 
+@dataclass(frozen=True)
+class Alternation:
+    """Which steps of a fine-tuning, counted from 1, have labelled batches: the first ones, and then
+    every second one, which a batch of text follows.
+    """
+
+    alone: int | None  # labelled batches before the first of text; None: no text is read
+
+    def is_text(self, step: int) -> bool:
+        """Whether a step is on text without labels."""
+        return self.alone is not None and step > self.alone and (step - self.alone) % 2 == 0
+
+    def steps(self, labelled: int) -> int:
+        """The steps of so many labelled batches and the text that follows them."""
+        if self.alone is None:
+            return labelled
+        return labelled + max(0, labelled - self.alone)
+
+    def labelled(self, step: int) -> int:
+        """The labelled batches up to a step."""
+        if self.alone is None or step <= self.alone:
+            return step
+        return self.alone + -(-(step - self.alone) // 2)
+
+
+LABELS_ALONE = Alternation(None)
+
+
 @dataclass(eq=False)
 class RawText:
     """The text without labels of a fine-tuning, in batches."""

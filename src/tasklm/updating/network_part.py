@@ -90,7 +90,7 @@ def go_on(folder: Path, learning: Learning, tracker: Tracker) -> None:
 
     peak = settings.learning_rate or 0.0
     summary = follow("stage 2, continued", steps, loop, folder, peak, tracker)
-    if summary["steps"] % stage.interval:
+    if not stage.is_scored(summary["steps"], summary["steps"]):
         stage.judge(summary["steps"])
     best = {"dev": stage.best_score, "best_step": stage.best_step}
     write_json(folder / SUMMARY, {**summary, **best})
@@ -123,9 +123,9 @@ def _planned(folder: Path, stage: FinetuneStage, learning: Learning) -> int:
     path = folder / PLAN
     if not path.exists():
         before = stage.position()
-        flops = sum(stage.prepare(step).flops for step in range(1, stage.epoch + 1))
+        flops = sum(stage.prepare(step).flops for step in range(1, stage.steps_of(1) + 1))
         stage.go_to(before)
         allowed = FLOPS * first_flops(learning.base.run)
         epochs = min(MOST_EPOCHS, allowed / max(1.0, flops))
-        write_record(path, {"steps": max(1, int(epochs * stage.epoch)), "epoch": stage.epoch})
+        write_record(path, {"steps": max(1, stage.steps_of(epochs)), "epoch": stage.steps_of(1)})
     return int(read_json(path)["steps"])
