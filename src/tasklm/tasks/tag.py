@@ -119,9 +119,7 @@ class Tag(Unranked, Untuned):
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """The equivalent in other programs: token classification; None if a CRF searches for the
-        tags.
-        """
+        """The equivalent in other programs: token classification; none for a CRF."""
         if self.crf:
             return None
         meaning = (
@@ -394,9 +392,7 @@ class Tag(Unranked, Untuned):
         metric: str,
         vectors: WordVectors | None = None,
     ) -> FittedWide | None:
-        """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are
-        those of pairs of tags.
-        """
+        """Fits a linear model of each word and its neighbours; a CRF's outputs are of pairs."""
         if self.crf:
             return None
         examples = [replace(one, label=learned(one.label, self.recoded)) for one in train]
