@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import random
@@ -17,8 +18,11 @@ from tasklm.pipeline.flow import fit
 from tasklm.recipe.model_sections import Tokens
 from tasklm.recipe.toml import load
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
-from tasklm.tracking import Tracker
+from tasklm.tracking import SILENT, Tracker
 from tasklm.train import stage_runs
+from tests.in_memory import use_memory
+
+use_memory()
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]
@@ -43,15 +47,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(FIRST)))
 
 
+def pytest_unconfigure() -> None:
+    """Libraries tell of all that is left at the end of a process."""
+    gc.unfreeze()
+
+
+def pytest_collection_finish() -> None:
+    """Has Python look for garbage less often, and never among modules and tests, which stay."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+
+
 @pytest.fixture(autouse=True)
 def _kernels_stay_the_same() -> Iterator[None]:
     """Every test computes alike, whatever came before it.
 
     A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process:
     later tests would round otherwise. A run that is left to choose takes all cores, for the whole
-    process too: later tests would sum in another order.
+    process too: later tests would sum in another order. What is silent writes to the last run
+    otherwise, whose folder may be gone.
     """
     torch.set_num_threads(1)
+    SILENT.sinks = []
     yield
     torch.backends.mkldnn.set_flags(_enabled=True)
 

@@ -32,6 +32,7 @@ def test_a_point_is_the_mean_of_each_loss_since_the_last_point(tmp_path: Path) -
         assert curve.take(record(step, steps, {"lm": 4.0})) is None
     second = curve.take(record(6, steps, {"lm": 1.0}))
     assert second == {"step": 6, "rate": 1e-3, "lm": 3.0}  # nothing of the first point is left
+    curve.write()
     assert json.loads((tmp_path / "curve.json").read_text()) == [first, second]
 
 
@@ -47,11 +48,31 @@ def test_scores_and_the_last_step_make_a_point_of_their_own() -> None:
     assert curve.take(record(1000, 1000, {"task": 4.0})) == {"step": 1000, "rate": 0.5, "task": 3.0}
 
 
+def test_the_file_has_the_first_point_at_once_and_later_ones_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("tasklm.train.learning_curves.time.monotonic", lambda: clock[0])
+    path = tmp_path / "curve.json"
+
+    def steps_in_file() -> list[int]:
+        return [point["step"] for point in json.loads(path.read_text())]
+
+    curve = Curve(path, 1.0)
+    for step, seconds, last in ((1, 0, 1), (2, 0.5, 1), (3, 1, 3), (4, 1.5, 3)):
+        clock[0] = 100.0 + seconds
+        curve.take(record(step, 9, {"lm": 1.0}))
+        assert steps_in_file() == list(range(1, last + 1))
+    curve.write()
+    assert steps_in_file() == [1, 2, 3, 4]
+
+
 def test_steps_done_again_after_an_interruption_replace_their_points(tmp_path: Path) -> None:
     path = tmp_path / "curve.json"
     first = Curve(path, 1.0)
     for step in (1, 2, 3):
         first.take(record(step, 5, {"lm": float(step)}))
+    first.write()
     resumed = Curve(path, 1.0)  # the checkpoint was of step 1
     resumed.take(record(2, 5, {"lm": 20.0}))
     assert [(point["step"], point["lm"]) for point in json.loads(path.read_text())] == [

@@ -62,6 +62,17 @@ class Machine:
         mode = "reduce-overhead" if graphs and self.device.type == "cuda" else None
         return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)  # type: ignore[return-value]
 
+    def seed(self, seed: int) -> None:
+        """Seeds the random draws of this process, on its device too.
+
+        For devices that are not in use yet, PyTorch's own function keeps the seed and the whole
+        stack of calls, which takes longer than a small step of training.
+        """
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+
     def synchronize(self) -> None:
         """Waits until the device has done all its work."""
         if self.device.type == "cuda":

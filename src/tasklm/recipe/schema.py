@@ -8,6 +8,7 @@ change results, except for `hardware`, which must not.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -129,10 +130,17 @@ def to_dict(recipe: Recipe) -> dict[str, dict[str, Any]]:
     return dataclasses.asdict(recipe)
 
 
-def section_types() -> dict[str, type[Any]]:
+@functools.cache
+def section_types() -> Mapping[str, type[Any]]:
     """Section name → dataclass, in order."""
     hints = typing.get_type_hints(Recipe)
     return {f.name: hints[f.name] for f in dataclasses.fields(Recipe)}
+
+
+@functools.cache
+def _types_of_keys(section: str) -> Mapping[str, Any]:
+    """Key → type."""
+    return typing.get_type_hints(section_types()[section])
 
 
 def from_dict(values: Mapping[str, Any]) -> Recipe:
@@ -181,7 +189,7 @@ def _nearest_dotted(word: str) -> str:
 
 
 def _section(name: str, cls: type[Any], values: Mapping[str, Any], problems: list[str]) -> Any:
-    hints = typing.get_type_hints(cls)
+    hints = _types_of_keys(name)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     checked = {}
     for entry, value in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,21 @@ from tasklm.train.held_out import HELD_OUT
 from tasklm.train.steps import Record
 
 POINTS = 200  # points of a learning curve
+WRITE_EVERY = 1.0  # seconds between versions of its file, at least
 
 
 class Curve:
     """At most about POINTS averaged points of the losses, and every dev score.
 
     It is part of checkpoints, because averages depend on all steps; its file is for watching the
-    run.
+    run, so while that goes on it may be a moment behind.
     """
 
     def __init__(self, path: Path | None, peak_rate: float) -> None:
         self.path, self.peak_rate = path, peak_rate
         self.points = _points_in(path)
         self._sums: dict[str, list[Any]] = {}
+        self._written: float | None = None
 
     def take(self, record: Record) -> dict[str, float] | None:
         """A new point when one is due; only this waits for the device."""
@@ -46,7 +49,8 @@ class Curve:
         }
         self._sums = {}
         self.points = [old for old in self.points if old["step"] < record.step] + [point]
-        self.write()
+        if self._written is None or time.monotonic() - self._written >= WRITE_EVERY:
+            self.write()
         return point
 
     def state(self) -> dict[str, Any]:
@@ -69,6 +73,7 @@ class Curve:
         """Writes the curve to its file, where it has one."""
         if self.path is not None:
             write_json(self.path, self.points, synced=False)
+        self._written = time.monotonic()
 
 
 def _points_in(path: Path | None) -> list[dict[str, float]]:

@@ -141,7 +141,7 @@ class Loop:
         return prepared
 
     def _step(self, prepared: Step) -> Record:
-        torch.manual_seed(step_seed(self.settings.seed, self.at.step))
+        self.machine.seed(step_seed(self.settings.seed, self.at.step))
         while (losses := self._gradients(prepared)) is None:
             pass
         ranks = self.machine.ranks

@@ -371,5 +371,6 @@ def followed(
                 bar.at(record.step, headline.text(point))
             else:
                 bar.at(record.step)
+    curve.write()
     assert record is not None  # after an interruption, the last step is always repeated
     return record
