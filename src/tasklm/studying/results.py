@@ -135,10 +135,10 @@ def outcome_of(
     study: Study, order: Order, jobs: Sequence[Job], problems: Mapping[str, str]
 ) -> Outcome:
     """The results of the runs that are finished."""
-    on_page = [job for job in jobs if job.line.is_shown]
+    scored = [job for job in jobs if job.line.is_shown]
     folders: dict[tuple[str, str], Job] = {}
     scores: dict[tuple[str, str], Scores] = {}
-    for job in on_page:
+    for job in scored:
         own = from_dict(read_json(job.folder / SCORES)) if is_done(job) else None
         for task in (task for task in study.tasks if task in job.tasks):
             folders[task, job.line.name] = job
