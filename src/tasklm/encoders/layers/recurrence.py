@@ -86,34 +86,45 @@ def _backward(
     above: Tensor, saved: list[Tensor], recurrent: Tensor, projection: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     states, gates, cells, unwalled = saved
-    steps, directions, rows, units = cells.shape
-    of_gates, of_states = torch.empty_like(gates), above.float().clone()
-    of_cell = torch.zeros_like(cells[0])
-    back, none = recurrent.mT.contiguous(), torch.zeros_like(cells[0])
-    for step in reversed(range(steps)):
-        enters, stays, new, leaves = gates[step].chunk(4, -1)
-        squashed = cells[step].tanh()
+    squashed = cells.tanh()
+    of_cells, of_gates = _slopes(gates, cells, squashed)
+    stays = gates[..., cells.shape[-1] : 2 * cells.shape[-1]]
+    of_states, of_cell = above.float().clone(), torch.zeros_like(cells[0])
+    back = recurrent.mT.contiguous()
+    for step in reversed(range(len(cells))):
         of_hidden = of_states[step]
         if projection is not None:
             of_hidden = torch.bmm(of_hidden, projection.mT)
-        of_cell = of_cell.addcmul(of_hidden * leaves, 1 - squashed * squashed)
-        of_cell.mul_(unwalled[step])
-        earlier = cells[step - 1] if step else none
-        own = of_gates[step].view(directions, rows, 4, units)
-        torch.mul(of_cell * new, enters * (1 - enters), out=own[:, :, 0])
-        torch.mul(of_cell * earlier, stays * (1 - stays), out=own[:, :, 1])
-        torch.mul(of_cell * enters, 1 - new * new, out=own[:, :, 2])
-        torch.mul(of_hidden * squashed, leaves * (1 - leaves), out=own[:, :, 3])
-        of_cell = of_cell * stays
+        of_cell = of_cell.addcmul(of_hidden, of_cells[step]).mul_(unwalled[step])
+        by_gate = of_gates[step].view(*of_cell.shape[:2], 4, -1)
+        by_gate[:, :, :3].mul_(of_cell[:, :, None])
+        by_gate[:, :, 3].mul_(of_hidden)
+        of_cell = of_cell * stays[step]
         if step:
             of_states[step - 1].baddbmm_(of_gates[step], back)
     of_recurrent = torch.zeros_like(recurrent)
-    if steps > 1:
+    if len(cells) > 1:
         of_recurrent = torch.bmm(_by_direction(states[:-1]).mT, _by_direction(of_gates[1:]))
     if projection is None:
         return of_gates, of_recurrent, recurrent.new_zeros(0)
-    hidden = gates[..., 3 * units :] * cells.tanh()
+    hidden = gates[..., 3 * cells.shape[-1] :] * squashed
     return of_gates, of_recurrent, torch.bmm(_by_direction(hidden).mT, _by_direction(of_states))
+
+
+def _slopes(gates: Tensor, cells: Tensor, squashed: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of all steps at once but for what comes from later ones: of a cell for that of
+    its hidden state (steps, 2, rows, units), and of the gates (steps, 2, rows, 4 · units) for that
+    of their cell; for that of the hidden state where the gate is the last.
+    """
+    enters, stays, new, leaves = gates.chunk(4, -1)
+    earlier = torch.cat((torch.zeros_like(cells[:1]), cells[:-1]))
+    of_gates = torch.empty_like(gates)
+    of_enters, of_stays, of_new, of_leaves = of_gates.chunk(4, -1)
+    torch.mul(enters - enters * enters, new, out=of_enters)
+    torch.mul(stays - stays * stays, earlier, out=of_stays)
+    torch.mul(1 - new * new, enters, out=of_new)
+    torch.mul(leaves - leaves * leaves, squashed, out=of_leaves)
+    return leaves * (1 - squashed * squashed), of_gates
 
 
 @recurrence_backward.register_fake
