@@ -52,6 +52,7 @@ OURS = {
     "last layer": ("last", 0),
     "last layer, projected to 64": ("last", 64),
     "all layers, projected to 64": ("all", 64),
+    "embeddings": ("embeddings", 0),
 }
 
 

@@ -33,7 +33,7 @@ from tasklm.pipeline.file_check import Damage, Scrub, check_files
 from tasklm.recipe.schema import section_types
 from tasklm.serve.inputs import Input
 from tasklm.studying.results import Cell, Finding, Outcome
-from tasklm.studying.study import HERE, load_study, studies
+from tasklm.studying.study import HERE, Line, load_study, studies
 
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 ALIASES = {"Texts": Texts, "Labels": Labels, "Input": Input}
@@ -238,7 +238,7 @@ def studies_page() -> str:
         rows = [
             [
                 line.name,
-                ", ".join(f"`{key} = {value}`" for key, value in line.recipe.items()),
+                ", ".join(f"`{key} = {value}`" for key, value in _keys_of(line).items()),
                 ", ".join(f"{task} {score:g}" for task, score in line.published.items()),
             ]
             for line in one.lines
@@ -250,6 +250,17 @@ def studies_page() -> str:
     rows = [[one["table"], one["why"]] for one in elsewhere]
     parts += ["## What no study has", _table(["table or figure", "instead, or why not"], rows)]
     return _page(parts)
+
+
+def _keys_of(line: Line) -> dict[str, Any]:
+    """The keys of a row, with those that say what it has of other rows."""
+    given = {
+        "together": ", ".join(line.together),
+        "teachers": line.teachers,
+        "start": line.start,
+        "until": line.until,
+    }
+    return {**{key: value for key, value in given.items() if value}, **line.recipe}
 
 
 def _alias(alias: Any) -> str:

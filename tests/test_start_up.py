@@ -38,6 +38,7 @@ SLOW = {
         "pyspark",
     ),
     *(
+        "matplotlib",
         "onnx",
         "onnxruntime",
         "fastapi",

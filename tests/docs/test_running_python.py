@@ -25,6 +25,7 @@ OPTIONAL = {
     "uvicorn",
     "httpx",
     "transformers",
+    "matplotlib",
     "pyspark",
     "tensorboard",
     "snowballstemmer",

@@ -151,14 +151,15 @@ def test_a_killed_scoring_ends_in_the_same_scores(
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
 
 
-def test_random_candidates_and_train_examples(files: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layers", ["all", "embeddings"])
+def test_random_candidates_and_train_examples(files: Path, tmp_path: Path, layers: str) -> None:
     keys = {
         "select__influence_on": "train",
         "select__influence_task_batch": "16",
         "select__influence_batch": "4",
     }
     more = {
-        "select__influence_layers": "all",
+        "select__influence_layers": layers,
         "select__influence_model": "tiny",
         "select__influence_share": "0.25",
     }

@@ -61,6 +61,8 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
             continue
         if model.settings.objective == "electric":
             found.append(-float(objective.energies(encoder, batch)[0, column]))
+        elif model.settings.objective == "two-tower":
+            found.append(_from_both_sides(model, numbers, column))
         elif model.settings.objective == "bilm":
             sides = ((numbers[: column - 1], 1, column - 1), (numbers[column:], -1, 1))
             found.append(sum(_one_side(model, *side, token) for side in sides) / 2)
@@ -90,6 +92,23 @@ def by_hand(model: LanguageModel, numbers: list[int]) -> list[float]:
             odds = noise * d / (1 - d) / (1 + noise)
             found.append(math.log(odds / (1 + odds)))
     return found
+
+
+def _from_both_sides(model: LanguageModel, numbers: list[int], column: int) -> float:
+    """Log p of a token from texts that end before it and begin after it, each read alone."""
+    ids = row_of(model.vocabulary, numbers).ids[0]
+    before, after = ids[:column][None], ids[column + 1 :][None]
+    positions = torch.arange(len(ids))
+    right = TokenBatch(before, torch.ones_like(before), positions[None, :column], direction=1)
+    left = TokenBatch(after, torch.ones_like(after), positions[None, column + 1 :], direction=-1)
+    towers = model.objective.towers or (model.encoder, model.encoder)
+    states = [
+        tower.contextualise(model.encoder.embed(batch), batch)
+        for tower, batch in zip(towers, (right, left), strict=True)
+    ]
+    both = torch.cat((states[0][0, -1], states[1][0, 0]))
+    logits = model.objective.logits(both[None], model.encoder.token)[0]
+    return float(logits.log_softmax(-1)[ids[column]])
 
 
 def _one_side(

@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 from tasklm.budget.costs import EncoderCost
 from tasklm.encoders.base import Shape
 from tasklm.influence.costs import GradientCost, scoring_flops
+from tasklm.influence.embeddings import TokenSums
 from tasklm.influence.gradients import ProjectedGradients, Watch, chosen_layers
 from tasklm.models.task_model import cost_of, new_encoder
 from tasklm.tokens.tokenizer import Vocabulary
@@ -62,6 +63,23 @@ def test_flops_are_those_that_pytorch_counts(
             made.scores(start, min(start + 5, len(made.pieces)))
     encoder: Any = model.encoder
     assert scoring_flops(made, cost_of(KINDS[kind][0], encoder.shape), 5) == counter.flops
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("bert", {"layers": "embeddings"}),
+        ("bert", {"layers": "embeddings,3", "draws": 2, "task_batch": 3}),
+        ("modern", {"layers": "embeddings"}),
+        ("albert", {"layers": "embeddings"}),
+        ("electra", {"layers": "embeddings"}),
+    ],
+)
+def test_flops_of_embeddings_but_for_products_of_tokens_that_both_have(
+    kind: str, keys: dict[str, Any], vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TokenSums, "spans", lambda self: {})
+    test_flops_are_those_that_pytorch_counts(kind, keys, vocabulary)
 
 
 def test_shapes_are_those_of_the_batches(vocabulary: Vocabulary) -> None:

@@ -119,6 +119,8 @@ def by_autograd(
     made: Influence, model: JointModel, examples: EncodedExamples, layers: str, texts: int
 ) -> np.ndarray:
     chosen = chosen_layers(model.encoder, layers)
+    if "embeddings" in layers:
+        chosen.append(model.encoder.token)
     model.requires_grad_(True)
     passages = [
         sum(flat_gradient(passage_loss(model, text), chosen) for text in draws) / len(draws)
@@ -147,6 +149,10 @@ def in_order(made: Influence) -> np.ndarray:
         ("modern", "last", 1),
         ("modern", "all", 1),
         ("albert", "last", 2),
+        ("bert", "embeddings", 2),
+        ("modern", "embeddings", 1),
+        ("albert", "embeddings", 1),
+        ("bert", "embeddings,2", 1),
     ],
 )
 def test_products_are_those_of_autograd_for_every_encoder(
@@ -161,12 +167,13 @@ def test_products_are_those_of_autograd_for_every_encoder(
     )
 
 
+@pytest.mark.parametrize("layers", ["last", "embeddings"])
 def test_passages_and_examples_that_share_a_gradient_have_the_mean_of_theirs(
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary, layers: str
 ) -> None:
     model, texts, examples = joint("bert", vocabulary), texts_of(11), examples_of(7, vocabulary)
-    alone = in_order(scorer(model, vocabulary, texts, examples))
-    shared = scorer(model, vocabulary, texts, examples, task_batch=3)
+    alone = in_order(scorer(model, vocabulary, texts, examples, layers=layers))
+    shared = scorer(model, vocabulary, texts, examples, layers=layers, task_batch=3)
     np.testing.assert_allclose(
         in_order(shared),
         np.stack([alone[:, i : i + 3].mean(1) for i in (0, 3, 6)], 1),
@@ -283,6 +290,10 @@ def test_the_recipe_or_memory_decides_about_projection(vocabulary: Vocabulary) -
         projection_for(Select(influence_projection=0), "bert", shape, 11, 40 * one)
     with pytest.raises(RecipeError, match=r"lower select\.influence_projection"):
         projection_for(Select(), "bert", shape, 1_000_000, 40 * one)
+    table, room = Select(influence_layers="embeddings"), 4 * 10 * shape.positions * shape.width
+    assert projection_for(table, "bert", shape, 10, room) == 0
+    with pytest.raises(RecipeError, match="gradients of the embeddings may take"):
+        projection_for(table, "bert", shape, 11, room)
     for wrong in ("4", "0", "first", "1,x", ""):
         with pytest.raises(RecipeError, match="the layers 1 to 3"):
             projection_for(Select(influence_layers=wrong), "bert", shape, 1, 1 << 30)

@@ -169,8 +169,17 @@ drawn = [line_chart("a", {"b": [(0, 1), (3, 2)]}), histogram("h", [1, 2.5, 2.5],
 """
 
 
-def test_charts_are_the_same_in_every_process() -> None:
-    surroundings = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONIOENCODING": "utf-8"}
+def test_charts_are_the_same_in_every_process_whatever_a_reader_has_set(tmp_path: Path) -> None:
+    style = tmp_path / "matplotlibrc"
+    style.write_text(
+        "font.size: 30\naxes.grid: True\nlines.linewidth: 9\nsvg.fonttype: path\n", encoding="utf-8"
+    )
+    surroundings = {
+        **os.environ,
+        "PYTHONHASHSEED": "7",
+        "MATPLOTLIBRC": str(style),
+        "PYTHONIOENCODING": "utf-8",
+    }
     other = subprocess.run(
         [sys.executable, "-c", DRAW + "print(*drawn)"],
         capture_output=True,

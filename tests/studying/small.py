@@ -106,7 +106,8 @@ class Here:
     def __init__(self, command: list[str], *, stdout: BinaryIO, **_: Any) -> None:
         said = io.StringIO()
         self.stdin = None
-        self.returncode = work(Path(command[-2]), Path(command[-1]), said)
+        recipe, folder, *until = command[3:]
+        self.returncode = work(Path(recipe), Path(folder), said, *until)
         stdout.write(said.getvalue().encode())
 
     def poll(self) -> int:

@@ -14,7 +14,8 @@ from tasklm.pipeline.ablations import check_ablations
 from tasklm.pipeline.opening import check_names
 from tasklm.pipeline.selection import check_settings
 from tasklm.studying import estimates, flow
-from tasklm.studying.jobs import Order, jobs_of, own_part, part_of
+from tasklm.studying.jobs import jobs_of, own_part
+from tasklm.studying.order import Order, part_of
 from tasklm.studying.running import key_of
 from tasklm.studying.study import SIZES, load_scale, load_study, studies
 from tests.studying.small import corpus, data_for, study, write_task
@@ -28,7 +29,7 @@ def _a_known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
-    for task in {task for name in studies() for task in load_study(name).tasks}:
+    for task in {task for name in studies() for task in load_study(name).everything}:
         write_task(folder / task, data_for(task))
     corpus(folder)
     return folder
@@ -37,12 +38,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", studies())
 def test_the_dry_run_of_every_study(name: str, data: Path, tmp_path: Path) -> None:
     loaded = load_study(name)
-    run = [line for line in loaded.lines if not line.reference]
     order = Order(data, (str(data / "corpus.jsonl"),), tmp_path / "out")
     costs = flow.dry_run([loaded], order)
-    assert [(one.job.task, one.job.line) for one in costs] == [
-        (task, line) for task in loaded.tasks for line in run
-    ]
+    alone = [line for line in loaded.lines_run if not line.together]
+    single = [one.job for one in costs if not one.job.line.together]
+    for task in loaded.tasks:
+        assert [job.line for job in single if job.task == task] == alone
+    several = [one.job for one in costs if one.job.line.together]
+    for job in several:
+        assert list(job.tasks) == loaded.tasks_of(job.line, job.task)
+    if not loaded.companions:
+        assert len(single) == len(alone) * len(loaded.tasks)
     assert all(one.flops > 0 and one.bytes > 0 and one.seconds > 30 for one in costs)
     assert not any(one.done for one in costs) and not order.out.exists()
     assert (loaded.source.count("(") and "arXiv" in loaded.source) or "Oberlin" in loaded.source

@@ -16,7 +16,8 @@ from tasklm.corpus.processes import usable_cores
 from tasklm.errors import RecipeError, RunError
 from tasklm.recipe.toml import load
 from tasklm.studying import flow, running
-from tasklm.studying.jobs import Order, jobs_of
+from tasklm.studying.jobs import jobs_of
+from tasklm.studying.order import Order
 from tasklm.studying.results import Outcome
 from tasklm.studying.running import is_done, run_all
 from tasklm.studying.study import load_studies, load_study

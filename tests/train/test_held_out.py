@@ -259,7 +259,7 @@ def test_measuring_does_not_change_the_training(
     assert not any(HELD_OUT in point for point in curve)
 
 
-@pytest.mark.parametrize("objective", ["permutation", "bilm"])
+@pytest.mark.parametrize("objective", ["permutation", "bilm", "two-tower"])
 def test_other_objectives_have_their_own_loss(holding: TrainingContext, objective: str) -> None:
     if objective == "bilm":
         shape = dataclasses.replace(holding.shape, layers=2)
@@ -273,7 +273,7 @@ def test_objectives_with_samples_have_none() -> None:
     able = {
         name for name in OBJECTIVES.names() if issubclass(OBJECTIVES.get(name), HeldOutObjective)
     }
-    assert able == {"mlm", "permutation", "bilm"}
+    assert able == {"mlm", "permutation", "bilm", "two-tower"}
 
 
 def test_the_default_changes_no_key() -> None:

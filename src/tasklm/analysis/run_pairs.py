@@ -12,24 +12,27 @@ from tasklm.evaluate.intervals import (
     paired_difference,
     statistics_of,
 )
-from tasklm.evaluate.scores import Scores
+from tasklm.evaluate.scores import Scores, predicted_of
 from tasklm.evaluate.training_data import splits_of
 from tasklm.run_folder import recipe_of
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.several import members_of
 
 
-def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Difference:
+def difference_of(
+    one: Path, other: Path, scores: tuple[Scores, Scores], name: str = ""
+) -> Difference:
     """The score of a run minus that of another, whose own models have the given scores: on test, or
-    on dev if neither has a test set.
+    on dev if neither has a test set; of a run of several tasks, on the one with a name.
 
     Raises RunError, with the reason, if their predictions cannot be paired.
     """
     split = "dev"
     if any(own is not None and own.test is not None for own in (scores[0].ours, scores[1].ours)):
         split = "test"
-    task, ours = _on(split, one, scores[0])
-    _, theirs = _on(split, other, scores[1])
+    task, ours = _on(split, one, scores[0], name)
+    _, theirs = _on(split, other, scores[1], name)
     if list(ours.gold) != list(theirs.gold):
         raise RunError(f"the {split} labels of {one} and {other} differ or are in another order")
     metric, evaluate = task.metric(scores[0].metric), recipe_of(one).evaluate
@@ -39,8 +42,8 @@ def difference_of(one: Path, other: Path, scores: tuple[Scores, Scores]) -> Diff
     )
 
 
-def _on(split: str, run: Path, scores: Scores) -> tuple[Task, Predicted]:
-    """The task of a finished run, and its seeds' predictions on a split."""
+def _on(split: str, run: Path, scores: Scores, name: str) -> tuple[Task, Predicted]:
+    """The task of a finished run, or one of its tasks, and its seeds' predictions on a split."""
     files = [
         run / "predictions" / f"{split}-{number}.json"
         for number in range(1, scores.trainings * scores.seeds + 1)
@@ -60,4 +63,7 @@ def _on(split: str, run: Path, scores: Scores) -> tuple[Task, Predicted]:
             f"{run} has predictions for a different number of {split} examples. Finish the run: "
             f"tasklm report {run}"
         )
-    return task, Predicted(gold, seeds, scores.trainings)
+    predicted = Predicted(gold, seeds, scores.trainings)
+    member = next((one for one in members_of(task) if one.name == name), None)
+    own = None if member is None else predicted_of(predicted, name)
+    return (task, predicted) if member is None or own is None else (member.task, own)

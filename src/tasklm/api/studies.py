@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tasklm.studying.flow import run
-from tasklm.studying.jobs import Order
+from tasklm.studying.order import Order
 from tasklm.studying.results import Outcome
 from tasklm.studying.study import Study, load_study
 from tasklm.studying.study import studies as names

@@ -25,7 +25,8 @@ screen = Console(stderr=True)
 RunFolder = Annotated[
     Path,
     typer.Argument(
-        help="Run folder whose stage 1 has the objective mlm, bilm, electric or electra-tt."
+        help="Run folder whose stage 1 has the objective mlm, bilm, two-tower, electric or "
+        "electra-tt."
     ),
 ]
 Out = Annotated[

@@ -67,8 +67,8 @@ def study(
     tracker = new_tracker(verbose)
     with tracker.progress("starting"):  # importing torch takes a while
         from tasklm.studying import flow
-        from tasklm.studying.jobs import Order, part_of
         from tasklm.studying.lines import estimates_table
+        from tasklm.studying.order import Order, part_of
         from tasklm.studying.study import load_studies
 
         studies = load_studies(names)

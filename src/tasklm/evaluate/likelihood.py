@@ -10,7 +10,7 @@ p̂ = −E, the energies (*Pre-Training Transformers as Energy-Based Cloze Model
 - `electra-tt`: one pass of the encoder and of both towers; p follows from the discriminator's D and
 the towers' q, see `log_data`. - `bilm`: one pass; each token given those before it, and given those
 after it: the mean of both log p, as in the objective (arXiv 1802.05365). No token is given both
-sides at once.
+sides at once. - `two-tower`: one pass of each tower; p is their softmax, given both sides.
 
 A text longer than the model's rows is split into windows of nearly equal size, which are scored
 separately and summed.
@@ -183,6 +183,13 @@ def _log_p(model: LanguageModel, states: Tensor, tokens: Tensor) -> Tensor:
     return scores.view(tokens.shape)
 
 
+def by_towers(model: LanguageModel, windows: Windows) -> list[np.ndarray]:
+    """The log p of every token from the towers beside it (`two-tower`)."""
+    return _in_one_pass(
+        model, windows, lambda model, batch: model.objective.log_probabilities(model.encoder, batch)
+    )
+
+
 def log_data(replaced: Tensor, log_q: Tensor, rate: float) -> Tensor:
     """The log p of tokens in the data, from the logits of being replaced and the log q of being
     sampled.
@@ -231,4 +238,5 @@ METHODS: dict[str, Callable[[LanguageModel, Windows], list[np.ndarray]]] = {
     "electra-tt": by_judgements,
     "mlm": by_masking,
     "bilm": by_directions,
+    "two-tower": by_towers,
 }

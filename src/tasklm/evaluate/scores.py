@@ -233,9 +233,11 @@ def _task_score(inputs: RowInputs, member: Member) -> TaskScore:
 
 
 def _of_task(predicted: Predicted | None, name: str) -> Predicted | None:
-    """The labels of one task among those of several."""
-    if predicted is None:
-        return None
+    return None if predicted is None else predicted_of(predicted, name)
+
+
+def predicted_of(predicted: Predicted, name: str) -> Predicted | None:
+    """The labels of one task among those of several; None if it has none."""
     places = [place for place, label in enumerate(predicted.gold) if label[0] == name]
     seeds = [[labels[place][1] for place in places] for labels in predicted.seeds]
     gold = [predicted.gold[place][1] for place in places]

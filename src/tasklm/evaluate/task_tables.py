@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +23,21 @@ def split_of(scores: Scores) -> str:
     """The split that scores of single tasks are of."""
     tested = any(one.test is not None for row in rows_by_task(scores) for one in row.tasks)
     return "test" if tested else "dev"
+
+
+def scores_of_task(scores: Scores, name: str) -> Scores:
+    """The scores of one of several tasks, with the costs of all; those of a single task as they
+    are.
+    """
+    if not rows_by_task(scores):
+        return scores
+    rows, metric = [], scores.metric
+    for row in rows_by_task(scores):
+        own = next((one for one in row.tasks if one.name == name), None)
+        if own is not None:
+            metric = own.metric
+            rows.append(replace(row, dev=own.dev, test=own.test, against=own.against, tasks=[]))
+    return replace(scores, metric=metric, rows=rows)
 
 
 def score_of(score: TaskScore, split: str) -> Spread | None:

@@ -25,11 +25,14 @@ class GradientCost:
         chosen: list[nn.Module],
         projected: ProjectedGradients,
         cost: EncoderCost,
+        table: bool = False,
     ) -> None:
         runs = layers_of(encoder)
-        self.cost, self.projected = cost, projected
-        # the graph begins in the lowest
-        self.lowest = next(number for number, layer in enumerate(runs) if layer in chosen)
+        self.cost, self.projected, self.table = cost, projected, table
+        # the graph begins in the lowest, or before it with the table of embeddings
+        self.lowest = 0
+        if not table:
+            self.lowest = next(number for number, layer in enumerate(runs) if layer in chosen)
         # whether the last run, where few tokens are computed, is this layer's
         self.ends = [layer is runs[-1] for layer in chosen]
         self.times = [sum(layer is run for run in runs) for layer in chosen]
@@ -39,7 +42,7 @@ class GradientCost:
             if isinstance(part, (nn.Linear, nn.LayerNorm))
         )
         # what the first matrix is given is then behind a watched output
-        self.begins_with_norm = isinstance(next(watched), nn.LayerNorm)
+        self.begins_with_norm = self.table or isinstance(next(watched), nn.LayerNorm)
 
     def passes(self, rows: int, length: int, wanted: int, head: float) -> float:
         """The FLOPs of both passes over padded rows; a head reads `wanted` tokens of each row.
@@ -57,6 +60,8 @@ class GradientCost:
             - (tokens - read) * behind
             + read * head
         )
+        if self.table and cost.embedding_width != cost.width:
+            backward += tokens * 2 * cost.embedding_width * cost.width
         if self.begins_with_norm:
             return forward + backward
         return forward + backward - tokens * into
@@ -86,7 +91,10 @@ class GradientCost:
 def scoring_flops(scorer: Influence, cost: EncoderCost, block: int) -> float:
     """The FLOPs of the task's gradients, and of the scores of passages, `block` units at a time."""
     model: Any = scorer.model
-    gradient_cost = GradientCost(model.encoder, scorer.layers, scorer.projected, cost)
+    table = scorer.table
+    gradient_cost = GradientCost(
+        model.encoder, scorer.layers, scorer.projected, cost, table is not None
+    )
     head = sum(
         2.0 * part.in_features * part.out_features
         for part in model.head.modules()
@@ -101,5 +109,7 @@ def scoring_flops(scorer: Influence, cost: EncoderCost, block: int) -> float:
         read = max(1, round(model.objective.masks.rule.rate * length))
         passes = gradient_cost.passes(rows, length, read, cost.forward_per_target())
         products = gradient_cost.gradients(rows, length, read, scorer.task_batches)
+        if table is not None:
+            products += table.product_flops(rows, read)
         flops += scorer.draws * (passes + products)
     return flops

@@ -28,23 +28,27 @@ from tasklm.train.steps import step_seed
 AT_ONCE = {"cuda": 1 << 30}  # bytes of single gradients in memory at a time …
 # … on other devices; the fewer at a time, the more often the gradients of the task are read
 AT_ONCE_ELSEWHERE = 1 << 28
+EMBEDDINGS = "embeddings"  # their name in select.influence_layers
+TABLE = "table"  # of them, among the parts that are recorded
 
 
 def chosen_layers(encoder: Any, layers: str) -> list[nn.Module]:
-    """The layers that a setting names ("last", "all" or numbers such as "3,4"), each once."""
+    """The layers that a setting names ("last", "all" or numbers such as "3,4"), each once; the
+    embeddings, which it may name too, are none of them.
+    """
     own = layers_of(encoder)
     if layers == "all":
         return list(dict.fromkeys(own))
     if layers == "last":
         return own[-1:]
-    numbers = [part.strip() for part in layers.split(",")]
+    numbers = [part.strip() for part in layers.split(",") if part.strip() != EMBEDDINGS]
     wrong = [part for part in numbers if not part.isdecimal() or not 1 <= int(part) <= len(own)]
     if wrong:
         known = f"the scoring model has the layers 1 to {len(own)}"
         raise RecipeError(
             [
                 f"select.influence_layers: {wrong[0]!r} is not a layer; {known}; "
-                "or choose last or all"
+                "or choose last, all or embeddings"
             ]
         )
     return list(dict.fromkeys(own[int(part) - 1] for part in numbers))
@@ -88,10 +92,13 @@ Recorded = dict[str, list[Call]]  # by the names of linear maps and norms
 
 
 class Watch:
-    """Records the inputs of linear maps and norms in layers, and gradients at their outputs."""
+    """Records the inputs of linear maps and norms in layers, and gradients at their outputs; of a
+    table of embeddings, the tokens that are looked up.
+    """
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], table: nn.Module | None = None) -> None:
         self.parts: dict[str, nn.Module] = {}
+        self.table = table
         for number, layer in enumerate(layers):
             for name, module in layer.named_modules():
                 if isinstance(module, (nn.Linear, nn.LayerNorm)):
@@ -113,6 +120,8 @@ class Watch:
         handles = [
             module.register_forward_hook(self._hook(name)) for name, module in self.parts.items()
         ]
+        if self.table is not None:
+            handles.append(self.table.register_forward_hook(self._hook(TABLE)))
         try:
             yield
         finally:
@@ -138,6 +147,9 @@ class Watch:
         errors = torch.autograd.grad(result, [output for _, _, output in self._calls], gradient)
         recorded: Recorded = {name: [] for name in self.parts}
         for (name, given, _), error in zip(self._calls, errors, strict=True):
+            if name == TABLE:
+                given = given[..., None]
+                recorded[TABLE] = []
             inputs = given.reshape(rows, -1, given.shape[-1])
             recorded[name].append(Call(inputs, error.reshape(rows, -1, error.shape[-1])))
         self._calls = []

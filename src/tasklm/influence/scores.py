@@ -21,7 +21,9 @@ from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RecipeError
+from tasklm.influence.embeddings import TableSide, has_table
 from tasklm.influence.gradients import (
+    TABLE,
     Call,
     ProjectedGradients,
     Recorded,
@@ -57,6 +59,9 @@ def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, m
     """
     with shapes_alone():
         layers = chosen_layers(new_encoder(encoder, shape), settings.influence_layers)
+    if has_table(settings.influence_layers):
+        examples = batches * settings.influence_task_batch
+        _require_room(4 * examples * shape.positions * shape.token_width, settings, memory)
     exact = 4 * batches * parameters_of(layers)
     size = settings.influence_projection
     if size is None:
@@ -74,6 +79,18 @@ def projection_for(settings: Select, encoder: str, shape: Shape, batches: int, m
             ]
         )
     return size
+
+
+def _require_room(table: int, settings: Select, memory: int) -> None:
+    """Refuses embeddings whose gradients, a vector for each token of an example, may not fit."""
+    if table > memory:
+        raise RecipeError(
+            [
+                f"the task's gradients of the embeddings may take {table / 1e9:.1f} GB, more than "
+                f"select.memory = {settings.memory}; choose another layer "
+                "(select.influence_layers), or raise select.memory"
+            ]
+        )
 
 
 def tokens_at_once(machine: Machine) -> int:
@@ -220,14 +237,19 @@ class Influence:
             # without autocast: its GPU kernels bypass the watched modules
             self.model = self.model.bfloat16()
         self.layers = chosen_layers(model.encoder, settings.influence_layers)
-        self.watch = Watch(self.layers)
+        table: Any = None
+        scorer: Any = self.model
+        if has_table(settings.influence_layers):
+            table = scorer.encoder.token
+        self.watch = Watch(self.layers, table)
         self.projected = ProjectedGradients(self.watch.parts, projection, settings.seed)
+        # the number of task batches on which passages are scored
+        self.task_batches = -(-len(examples.examples) // settings.influence_task_batch)
+        self.table: TableSide | None = None
+        if table is not None:
+            self.table = TableSide(self.task_batches)
+            scorer.objective.norm.register_forward_hook(self._keep_states)
         self.task = self._task_side(examples, settings.influence_task_batch)
-
-    @property
-    def task_batches(self) -> int:
-        """The number of task batches on which passages are scored."""
-        return len(next(iter(self.task.values())))
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         if self.machine.device.type == "cuda":
@@ -237,7 +259,6 @@ class Influence:
     def _task_side(self, examples: EncodedExamples, together: int) -> dict[str, Tensor]:
         """The gradients (batches, count) of the mean task loss of batches of examples, by part."""
         count, device = len(examples.examples), self.machine.device
-        batches = -(-count // together)
         side: dict[str, Tensor] = {}
         # rows, padded length and places of the batches of the task's gradients
         self.task_shapes: list[tuple[int, int, int]] = []
@@ -251,13 +272,16 @@ class Influence:
             numbers = np.array([unit.example for unit in units]) // together
             belongs = torch.from_numpy(numbers).to(device)
             sizes = torch.from_numpy(np.minimum(count - numbers * together, together)).to(device)
+            for call in recorded.pop(TABLE, ()):
+                assert self.table is not None
+                self.table.add(call, belongs, sizes)
             for name, calls in recorded.items():
                 means = [
                     Call(call.given, wide(call.errors) / sizes[:, None, None]) for call in calls
                 ]
                 for some, gradients in self.projected.chunks(name, means):
                     if name not in side:
-                        side[name] = gradients.new_zeros(batches, gradients.shape[1])
+                        side[name] = gradients.new_zeros(self.task_batches, gradients.shape[1])
                     side[name].index_add_(0, belongs[some], gradients)
         return side
 
@@ -267,14 +291,33 @@ class Influence:
             if isinstance(given, TokenBatch):
                 return self.watch.recorded(self.model.task_loss(given), len(given.ids))
             assert weights is not None
-            logits = language_logits(self.model, given)
+            logits, rows = language_logits(self.model, given), len(given.batch.ids)
             errors = language_errors(logits, given.answers, weights)
-            return self.watch.recorded(logits, len(given.batch.ids), errors)
+            recorded = self.watch.recorded(logits, rows, errors)
+            if self.table is not None:  # which is the output matrix, too
+                states = wide(self.states).view(rows, -1, self.states.shape[-1])
+                recorded[TABLE].append(Call(states, errors.view(rows, -1, errors.shape[-1])))
+            return recorded
+
+    def _keep_states(self, norm: Any, given: Any, states: Tensor) -> None:
+        """Keeps the states that the language model multiplies with the table."""
+        self.states = states.detach()
+
+    def _products(self, recorded: Recorded) -> Tensor:
+        """The products (rows, task batches) of the rows' gradients with those of the task."""
+        calls = recorded.pop(TABLE, [])
+        if self.table is None:
+            return self.projected.products(recorded, self.task)
+        products = self.table.products(*calls)
+        if self.task:
+            products += self.projected.products(recorded, self.task)
+        return products
 
     def scores(self, start: int, stop: int) -> np.ndarray:
         """The influence (units, task batches) of the units at the places start … stop − 1."""
         device, objective = self.machine.device, self.model.objective
-        scores = next(iter(self.task.values())).new_zeros(stop - start, self.task_batches)
+        kind = torch.promote_types(next(self.model.parameters()).dtype, torch.float32)
+        scores = torch.zeros(stop - start, self.task_batches, dtype=kind, device=device)
         for rows in self.pieces.batches(start, stop):
             units = torch.from_numpy(rows.units).to(device)
             for draw in range(self.draws):
@@ -283,7 +326,7 @@ class Influence:
                 weights = torch.from_numpy(shares / self.draws)
                 weights = weights.to(device, torch.float32, non_blocking=True)
                 recorded = self._recorded(text.to(device), weights)
-                scores.index_add_(0, units, self.projected.products(recorded, self.task))
+                scores.index_add_(0, units, self._products(recorded))
         return np.asarray(scores.float().cpu().numpy())
 
 

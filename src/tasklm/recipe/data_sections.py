@@ -278,8 +278,8 @@ class Select:
     influence_layers: str = key(
         "last",
         (
-            "influence: layers whose gradients are compared: last, all, or numbers from 1, such "
-            "as 3,4"
+            "influence: layers whose gradients are compared: last, all, embeddings, or numbers "
+            "from 1, such as 3,4"
         ),
     )
     influence_batch: int = key(

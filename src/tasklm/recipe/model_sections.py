@@ -33,10 +33,8 @@ class Tokens:
     )
     length: int | None = key(
         None,
-        (
-            "maximum sequence length, in tokens; auto: 64, 128 or 256 (on a GPU up to 512), so "
-            "that 19 of 20 texts of train fit"
-        ),
+        "maximum sequence length, in tokens; auto: 64, 128 or 256 (on a GPU up to 512), so "
+        "that 19 of 20 texts of train fit",
         low=SHORTEST_ROW,
         high=LONGEST_ROW,
     )
@@ -67,10 +65,8 @@ class Tokens:
 class Model:
     encoder: str = key(
         "auto",
-        (
-            "encoder architecture: bert (the papers'), modern, albert (few weights), "
-            "or bilstm (recurrent); auto: bert up to 4 layers, modern beyond"
-        ),
+        "encoder architecture: bert (the papers'), modern, albert (few weights), "
+        "or bilstm (recurrent); auto: bert up to 4 layers, modern beyond",
     )
     size: str = key(
         "auto", "tiny, mini, small, medium, base or large; auto: what the budget can train"
@@ -117,10 +113,8 @@ class Train(Moments):
     objective: str = key("mlm", "self-supervised objective")
     start: str = key(
         "",
-        (
-            "starting point of stage 1: a run, its fine-tuned model (RUN/model) or a Hugging "
-            "Face checkpoint; empty: random weights"
-        ),
+        "starting point of stage 1: a run, its fine-tuned model (RUN/model) or a Hugging "
+        "Face checkpoint; empty: random weights",
     )
     embeddings: str = key(
         "auto",
@@ -137,10 +131,8 @@ class Train(Moments):
     )
     rho1: int | None = key(
         None,
-        (
-            "external batches per internal batch; 0: "
-            "task data only; auto: about 10 passes over the task"
-        ),
+        "external batches per internal batch; 0: "
+        "task data only; auto: about 10 passes over the task",
         low=0,
     )
     rho2: float = key(
@@ -227,7 +219,7 @@ class Train(Moments):
     held_out: int | None = key(
         None,
         "selected passages that stage 1 never reads, to measure its loss on (mlm, permutation, "
-        "bilm); at most 2 % of them; auto: 500 if there are 10,000 or more, else none",
+        "bilm, two-tower); at most 2 % of them; auto: 500 if there are 10,000 or more, else none",
         low=0,
         later=True,
     )
@@ -252,6 +244,13 @@ class Train(Moments):
     )
     judgement: float = key(
         50.0, "electra: weight of the discriminator's loss relative to the generator's", low=0.0
+    )
+    towers: str = key(
+        "shared",
+        "two-tower: what reads to the right and to the left; shared: the encoder itself, own: two "
+        "networks of its shape beside it (Clark's thesis), for scoring texts alone",
+        choices=("shared", "own"),
+        later=True,
     )
     average: float = key(
         0.0,

@@ -1,35 +1,43 @@
-"""Charts for a page."""
+"""Charts for a page: matplotlib draws them, the page colours them.
+
+Words from the data go into the HTML beside them, never into a drawing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tasklm.report.drawing import (
-    LOWER,
-    SERIES,
-    THICK,
-    THIN,
+    FONT,
     WIDTH,
-    Drawing,
-    Plane,
-    colour,
+    bare_axes,
+    drawing,
     figure_of,
     number_text,
+    ruled_axes,
+    svg,
 )
+from tasklm.report.inline_svg import SERIES, colour
 from tasklm.report.page import Html, el, joined
+
+if TYPE_CHECKING:  # matplotlib is imported only when drawing, so that --help is instant
+    from matplotlib.axes import Axes
 
 EDGE = 32  # margin of a grid of heads, for the numbers
 MOST_POINTS = 200  # per line: more than the eye can tell apart
 PICTURE_COLOUR = (70, 134, 214)  # visible on light and dark, because its strength is its opacity
-# colour and dashes of the frames of heads
-KIND_LINES = {"positional": ("c2", ""), "vertical": ("c1", "6,3"), "both": ("c4", "2,2")}
-_IN_A_ROW = 2.73  # from the middle of a row of heads to the line that its number stands on
+KIND_LINES = {
+    "positional": ("c2", "-"),
+    "vertical": ("c1", (0, (3, 1.5))),
+    "both": ("c4", (0, (1, 1))),
+}
 
 Point = tuple[float, float]
 Group = tuple[int | None, Sequence[int]]
@@ -42,16 +50,40 @@ def line_chart(title: str, series: Mapping[str, Sequence[Point]], x_label: str =
     if not lines:
         return Html("")
     all_x, all_y = zip(*chain.from_iterable(lines.values()), strict=True)
-    drawing = Drawing()
-    plane = drawing.ruled(all_x, all_y, x_label)
-    for number, (name, points) in enumerate(lines.items()):
-        places, ink = plane.places(*zip(*points, strict=True)), f"c{number % SERIES}"
-        mark = "hit" if len(points) > 40 else "dot"
-        hints = [f"{name}: {number_text(y)} at {x_label} {number_text(x)}" for x, y in points]
-        drawing.line(places, ink, THICK, f"s{number} line")
-        drawing.dots(places, 4, ink, f"s{number} {mark}", hints)
+    hints, classes = {}, {}
+    with drawing() as figure:
+        axes = ruled_axes(figure, all_x, all_y, x_label)
+        for number, (name, points) in enumerate(lines.items()):
+            across, up = [x for x, _ in points], [y for _, y in points]
+            ink = colour(f"c{number % SERIES}")
+            mark = "hit" if len(points) > 40 else "dot"
+            axes.plot(
+                across,
+                up,
+                color=ink,
+                linewidth=1.6,
+                gid=f"line-{number}",
+                clip_on=False,
+                solid_joinstyle="round",
+            )
+            axes.plot(
+                across,
+                up,
+                "o",
+                color=ink,
+                markersize=8,
+                markeredgewidth=0,
+                gid=f"hit-{number}",
+                clip_on=False,
+            )
+            classes[f"line-{number}"] = f"s{number} line"
+            classes[f"hit-{number}"] = f"s{number} {mark}"
+            hints[f"hit-{number}"] = [
+                f"{name}: {number_text(y)} at {x_label} {number_text(x)}" for x, y in points
+            ]
+        picture = svg(figure, title, hints, classes)
     entries = [(name, number_text(points[-1][1])) for name, points in lines.items()]
-    return figure_of(title, drawing.svg(title), legend(entries))
+    return figure_of(title, picture, legend(entries))
 
 
 def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Html:
@@ -66,16 +98,24 @@ def histogram(title: str, values: ArrayLike, x_label: str, bins: int = 24) -> Ht
     elif low == high:
         low, high, bins = low - 0.5, high + 0.5, 1
     counts, edges = np.histogram(finite, bins=bins, range=(low, high))
-    drawing = Drawing()
-    plane = drawing.ruled([low, high], [0.0, float(counts.max())], x_label)
-    for count, left, right in zip(counts.tolist(), edges, edges[1:], strict=False):
-        inset = 0.06 * (right - left)
-        corners = plane.places(
-            (left + inset, right - inset, right - inset, left + inset), (0, 0, count, count)
-        )
-        hint = f"{number_text(left)} to {number_text(right)}: {count:,}"
-        drawing.area(corners, f"fill: {colour('c0')}", "bar", hint)
-    return figure_of(title, drawing.svg(title))
+    hints, classes = {}, {}
+    with drawing() as figure:
+        axes = ruled_axes(figure, [low, high], [0.0, float(counts.max())], x_label)
+        for number, (count, left, right) in enumerate(zip(counts, edges, edges[1:], strict=False)):
+            inset = 0.06 * (right - left)
+            axes.bar(
+                left + inset,
+                count,
+                right - left - 2 * inset,
+                align="edge",
+                color=colour("c0"),
+                gid=f"bar-{number}",
+                clip_on=False,
+            )
+            hints[f"bar-{number}"] = [f"{number_text(left)} to {number_text(right)}: {count:,}"]
+            classes[f"bar-{number}"] = "bar"
+        picture = svg(figure, title, hints, classes)
+    return figure_of(title, picture)
 
 
 def reliability(title: str, bins: Sequence[Mapping[str, Any]], about: str) -> Html:
@@ -84,17 +124,31 @@ def reliability(title: str, bins: Sequence[Mapping[str, Any]], about: str) -> Ht
     if not filled:
         return Html("")
     most = max(one["count"] for one in filled)
-    drawing = Drawing(WIDTH, 270)
-    plane = drawing.ruled([0.0, 1.0], [0.0, 1.0], "confidence")
-    drawing.dashes(plane.places((0, 1), (0, 1)), "soft")
-    places = [(plane.x(one["confidence"]), plane.y(one["accuracy"])) for one in filled]
-    drawing.line(places, "c0", THICK, "line")
-    for place, one in zip(places, filled, strict=True):
-        radius = (5 + 12 * math.sqrt(one["count"] / most)) / 2
-        sureness = f"confidence {one['confidence']:.3f}, accuracy {one['accuracy']:.3f}"
-        hint = f"{sureness}, {one['count']:,} examples"
-        drawing.dots([place], radius, "c0", "bubble", [hint])
-    return figure_of(title, drawing.svg(title), el("p", about, class_="soft"))
+    hints, classes = {}, {}
+    with drawing(WIDTH, 270) as figure:
+        axes = ruled_axes(figure, [0.0, 1.0], [0.0, 1.0], "confidence")
+        axes.plot([0, 1], [0, 1], color=colour("soft"), linewidth=1, linestyle=(0, (4, 3)))
+        across, up = [one["confidence"] for one in filled], [one["accuracy"] for one in filled]
+        axes.plot(across, up, color=colour("c0"), linewidth=1.6, gid="line", clip_on=False)
+        classes["line"] = "line"
+        for number, one in enumerate(filled):
+            size = 5 + 12 * math.sqrt(one["count"] / most)
+            gid = f"dot-{number}"
+            axes.plot(
+                [across[number]],
+                [up[number]],
+                "o",
+                color=colour("c0"),
+                markersize=size,
+                markeredgewidth=0,
+                gid=gid,
+                clip_on=False,
+            )
+            sureness = f"confidence {one['confidence']:.3f}, accuracy {one['accuracy']:.3f}"
+            hints[gid] = [f"{sureness}, {one['count']:,} examples"]
+            classes[gid] = "bubble"
+        picture = svg(figure, title, hints, classes)
+    return figure_of(title, picture, el("p", about, class_="soft"))
 
 
 def scatter(
@@ -104,17 +158,28 @@ def scatter(
     placed = np.asarray(points, dtype=float).reshape(-1, 2)
     low, high = placed.min(0), placed.max(0)
     margin = 0.04 * np.maximum(high - low, 1e-9)
-    (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()
-    limits = (left, right), (bottom, top)
-    drawing = Drawing(WIDTH, 280)
-    x, y = 0.99 * WIDTH, 0.99 * drawing.height
-    plane = Plane(WIDTH - x, drawing.height - y, x, y, *limits)
-    for at, (number, members) in enumerate(groups):
-        chosen = placed[list(members)]
-        places = plane.places(chosen[:, 0].tolist(), chosen[:, 1].tolist())
-        ink = "soft" if number is None else f"c{number % SERIES}"
-        drawing.dots(places, 2.75, ink, f"s{at} point", [texts[member] for member in members])
-    return figure_of(title, drawing.svg(title))
+    hints, classes = {}, {}
+    with drawing(WIDTH, 280) as figure:
+        axes = bare_axes(figure, (0.01, 0.01, 0.98, 0.98))
+        axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
+        axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
+        for at, (number, members) in enumerate(groups):
+            ink = colour("soft" if number is None else f"c{number % SERIES}")
+            chosen = placed[list(members)]
+            axes.plot(
+                chosen[:, 0],
+                chosen[:, 1],
+                "o",
+                color=ink,
+                markersize=5.5,
+                markeredgewidth=0,
+                gid=f"group-{at}",
+                clip_on=False,
+            )
+            hints[f"group-{at}"] = [texts[member] for member in members]
+            classes[f"group-{at}"] = f"s{at} point"
+        picture = svg(figure, title, hints, classes)
+    return figure_of(title, picture)
 
 
 def head_grid(
@@ -127,45 +192,54 @@ def head_grid(
     cell = side + 2 * gap
     mosaic = np.zeros((len(layers) * cell, len(columns) * cell, 4), np.uint8)
     width = min(520, EDGE + 90 * len(columns))
-    drawing = Drawing(width, (width - EDGE) * len(layers) / len(columns) + EDGE)
-    unit, edge = (width - EDGE) / mosaic.shape[1], EDGE - 2
-    frames = []
-    for head in heads:
-        top = layers.index(int(head["layer"])) * cell
-        left = columns.index(int(head["head"])) * cell
-        rows, across = slice(top + gap, top + gap + side), slice(left + gap, left + gap + side)
-        _paint(mosaic[rows, across], head["picture"])
-        near, far = gap / 2, cell - gap / 2
-        corners = ((near, near), (far, near), (far, far), (near, far), (near, near))
-        frames.append([(edge + unit * (left + x), edge + unit * (top + y)) for x, y in corners])
-    drawing.image(mosaic, edge, edge, unit)
-    for frame, head, hint in zip(frames, heads, hints, strict=True):
-        drawing.area(frame, _framed(str(head["kind"])), "head", hint)
-    beside = edge - unit * cell * 0.08
-    for at, layer in enumerate(layers):
-        drawing.text(beside, edge + unit * (at + 0.5) * cell + _IN_A_ROW, str(layer), "end")
-    for at, column in enumerate(columns):
-        drawing.text(edge + unit * (at + 0.5) * cell, beside + LOWER, str(column))
-    return figure_of(title, drawing.svg(title), class_="grid-of-heads")
-
-
-def _framed(kind: str) -> str:
-    """The style of the frame around a head of this kind."""
-    ink, dashes = KIND_LINES.get(kind, ("rule", ""))
-    thick = 2 if kind in KIND_LINES else THIN
-    broken = f"stroke-dasharray: {dashes}; " if dashes else ""
-    return (
-        f"fill: none; {broken}stroke: {colour(ink)}; stroke-width: {thick}; stroke-linejoin: miter"
-    )
+    hint_of, classes = {}, {}
+    with drawing(width, (width - EDGE) * len(layers) / len(columns) + EDGE) as figure:
+        tall = figure.get_figheight() * 72
+        bounds = ((EDGE - 2) / width, 2 / tall, (width - EDGE) / width, (tall - EDGE) / tall)
+        axes = bare_axes(figure, bounds)
+        for number, head in enumerate(heads):
+            top = layers.index(int(head["layer"])) * cell
+            left = columns.index(int(head["head"])) * cell
+            rows, across = slice(top + gap, top + gap + side), slice(left + gap, left + gap + side)
+            _paint(mosaic[rows, across], head["picture"])
+            gid = f"head-{number}"
+            frame = _Frame(left + gap / 2, top + gap / 2, side=cell - gap)
+            frame.draw(axes, str(head["kind"]), gid)
+            hint_of[gid], classes[gid] = [hints[number]], "head"
+        axes.imshow(
+            mosaic,
+            interpolation="none",
+            extent=(0, mosaic.shape[1], mosaic.shape[0], 0),
+            aspect="auto",
+            clip_on=False,
+        )
+        axes.set_xlim(0, mosaic.shape[1])
+        axes.set_ylim(mosaic.shape[0], 0)
+        small = {"fontsize": FONT, "color": colour("soft"), "parse_math": False}
+        for at, layer in enumerate(layers):
+            axes.text(-cell * 0.08, (at + 0.5) * cell, str(layer), ha="right", va="center", **small)  # type: ignore[arg-type]
+        for at, column in enumerate(columns):
+            axes.text(
+                (at + 0.5) * cell,
+                -cell * 0.08,
+                str(column),
+                ha="center",
+                va="bottom",
+                **small,  # type: ignore[arg-type]
+            )
+        picture = svg(figure, title, hint_of, classes)
+    return figure_of(title, picture, class_="grid-of-heads")
 
 
 def heat_map(title: str, shares: NDArray[np.float64]) -> Html:
     """A heat map of shares between 0 and 1, for matrices too large for a table."""
     image = np.zeros((*shares.shape, 4), np.uint8)
     _paint(image, shares)
-    drawing = Drawing(WIDTH, WIDTH)
-    drawing.image(image, 0, 0, WIDTH / image.shape[1])
-    return figure_of(title, drawing.svg(title))
+    with drawing(WIDTH, WIDTH) as figure:
+        axes = bare_axes(figure, (0, 0, 1, 1))
+        axes.imshow(image, interpolation="none", aspect="auto", clip_on=False)
+        picture = svg(figure, title, {}, {})
+    return figure_of(title, picture)
 
 
 def legend(entries: Sequence[tuple[Any, Any]], grey: Sequence[int] = ()) -> Html:
@@ -196,6 +270,32 @@ def _paint(square: NDArray[np.uint8], weights: Any) -> None:
     tall, wide = np.minimum(square.shape[:2], opacity.shape)
     square[:tall, :wide, :3] = PICTURE_COLOUR
     square[:tall, :wide, 3] = np.round(255 * opacity[:tall, :wide])
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The frame around the picture of a head."""
+
+    left: float
+    top: float
+    side: float
+
+    def draw(self, axes: Axes, kind: str, gid: str) -> None:
+        """Draws the frame in the line of the head's kind."""
+        from matplotlib.patches import Rectangle
+
+        ink, line = KIND_LINES.get(kind, ("rule", "-"))
+        rectangle = Rectangle(
+            (self.left, self.top),
+            self.side,
+            self.side,
+            fill=False,
+            edgecolor=colour(ink),
+            linewidth=2.0 if kind in KIND_LINES else 0.8,
+            linestyle=line,
+            gid=gid,
+        )
+        axes.add_patch(rectangle)
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasklm.report.charts import Group, head_grid, legend, scatter
-from tasklm.report.drawing import SERIES
+from tasklm.report.inline_svg import SERIES
 from tasklm.report.page import Html, clipped, count_of, el, folded, joined, soft, table
 
 HINT_LENGTH = 80

@@ -15,6 +15,7 @@ from tasklm.pipeline.reading import labelled_data
 from tasklm.recipe.schema import Recipe
 from tasklm.studying.jobs import Job
 from tasklm.studying.running import is_done
+from tasklm.studying.study import STAGE_1
 from tasklm.tasks.readers.splits import resolved
 from tasklm.train.timing import matmul_ceiling
 
@@ -41,9 +42,13 @@ def estimates_of(jobs: Sequence[Job], machine: Machine) -> list[Estimate]:
     examples: dict[str, int] = {}
     estimates = []
     for job in jobs:
-        if job.task not in examples:
-            examples[job.task] = _examples(job.recipe)
-        flops, size = cost_of_run(job.recipe, examples[job.task])
+        for task, recipe in (job.members or {job.task: job.recipe}).items():
+            if task not in examples:
+                examples[task] = _examples(recipe)
+        recipe, total = job.recipe, sum(examples[task] for task in job.tasks)
+        if job.line.until == STAGE_1:
+            recipe = recipe.changed(finetune={"epochs": 0})
+        flops, size = cost_of_run(recipe, total)
         seconds = OVERHEAD + flops / speed
         if job.recipe.budget.minutes:
             seconds = 60 * job.recipe.budget.minutes

@@ -24,8 +24,9 @@ from tasklm.storage.files import (
     write_text,
 )
 from tasklm.studying.estimates import Estimate, estimates_of
-from tasklm.studying.jobs import Job, Order, jobs_of, own_part
+from tasklm.studying.jobs import Job, jobs_of, own_part
 from tasklm.studying.markdown import render_markdown
+from tasklm.studying.order import Order
 from tasklm.studying.page import render_page
 from tasklm.studying.results import Outcome, outcome_of
 from tasklm.studying.running import is_done, run_all

@@ -29,7 +29,7 @@ def header(outcome: Outcome) -> list[str]:
 def rows(outcome: Outcome) -> list[list[str]]:
     """A row for each one of the study."""
     table = []
-    for line in outcome.study.lines:
+    for line in outcome.study.lines_shown:
         cells = outcome.cells_of(line)
         row = [line.name]
         for cell in cells:

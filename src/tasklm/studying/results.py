@@ -12,9 +12,11 @@ from tasklm.analysis.run_pairs import difference_of
 from tasklm.errors import RunError
 from tasklm.evaluate.intervals import Difference
 from tasklm.evaluate.scores import Row, Scores, from_dict
+from tasklm.evaluate.task_tables import scores_of_task
 from tasklm.run_folder import SCORES
 from tasklm.storage.files import read_json
-from tasklm.studying.jobs import Job, Order
+from tasklm.studying.jobs import Job
+from tasklm.studying.order import Order
 from tasklm.studying.running import is_done
 from tasklm.studying.study import AVERAGE, Claim, Keys, Line, Study
 
@@ -33,6 +35,7 @@ class Cell:
     split: str = ""  # that ours is of
     ours: Row | None = None
     problem: str = ""  # why there is none of ours
+    run: str = ""  # of several tasks: the run that their cells share
 
     @property
     def score(self) -> float | None:
@@ -96,7 +99,8 @@ class Outcome:
     @property
     def flops(self) -> float:
         """The training FLOPs of all runs, those that they share counted in each."""
-        return sum(cell.ours.flops_exact for cell in self.cells if cell.ours is not None)
+        runs = {cell.run or (cell.task, cell.line): cell.ours for cell in self.cells}
+        return sum(row.flops_exact for row in runs.values() if row is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -131,15 +135,26 @@ def outcome_of(
     study: Study, order: Order, jobs: Sequence[Job], problems: Mapping[str, str]
 ) -> Outcome:
     """The results of the runs that are finished."""
-    scores = {
-        (job.task, job.line.name): from_dict(read_json(job.folder / SCORES))
-        for job in jobs
-        if is_done(job)
-    }
-    cells = [_cell(job, scores.get((job.task, job.line.name)), problems) for job in jobs]
-    folders = {(job.task, job.line.name): job for job in jobs}
+    scored = [job for job in jobs if job.line.is_shown]
+    folders: dict[tuple[str, str], Job] = {}
+    scores: dict[tuple[str, str], Scores] = {}
+    for job in scored:
+        own = from_dict(read_json(job.folder / SCORES)) if is_done(job) else None
+        for task in (task for task in study.tasks if task in job.tasks):
+            folders[task, job.line.name] = job
+            if own is not None:
+                scores[task, job.line.name] = scores_of_task(own, task)
+    tasks = tuple(task for task in study.tasks if any(task in place for place in folders))
+    cells = []
+    for task in tasks:
+        for line in study.lines_run:
+            place = task, line.name
+            if place in folders:
+                cells.append(_cell(task, folders[place], scores.get(place), problems))
+            elif line.is_shown and (not line.together or task in study.tasks_of(line)):
+                problem = "not run: data that it needs is not there"
+                cells.append(Cell(task, line.name, line.published.get(task), problem=problem))
     findings = [finding_of(claim, _differences(claim, folders, scores)) for claim in study.claims]
-    tasks = tuple(dict.fromkeys(job.task for job in jobs))
     confidence = jobs[0].recipe.evaluate.confidence
     plot = axis_of(study)
     given = order.overrides
@@ -154,13 +169,13 @@ def axis_of(study: Study) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
-def _cell(job: Job, scores: Scores | None, problems: Mapping[str, str]) -> Cell:
-    published = job.line.published.get(job.task)
+def _cell(task: str, job: Job, scores: Scores | None, problems: Mapping[str, str]) -> Cell:
+    published, run = job.line.published.get(task), job.title if job.members else ""
     if scores is None or scores.ours is None:
         problem = problems.get(job.title, "not run")
-        return Cell(job.task, job.line.name, published, problem=problem)
+        return Cell(task, job.line.name, published, problem=problem, run=run)
     split = "test" if scores.ours.test is not None else "dev"
-    return Cell(job.task, job.line.name, published, scores.metric, split, scores.ours)
+    return Cell(task, job.line.name, published, scores.metric, split, scores.ours, run=run)
 
 
 def _differences(
@@ -176,7 +191,8 @@ def _differences(
             continue
         better, than = (jobs[one].folder for one in pair)
         try:
-            differences[task] = difference_of(better, than, (scores[pair[0]], scores[pair[1]]))
+            both = scores[pair[0]], scores[pair[1]]
+            differences[task] = difference_of(better, than, both, task)
         except RunError:
             continue  # its predictions are gone: another study of the folder is under way
     return differences

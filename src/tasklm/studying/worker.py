@@ -1,4 +1,5 @@
-"""A process that does one run of a study: `python -m tasklm.studying.worker RECIPE FOLDER`.
+"""A process that does one run of a study, to its end or up to a step:
+`python -m tasklm.studying.worker RECIPE FOLDER [UNTIL]`.
 
 It ends when its standard input does: nobody waits for a run whose study was killed. What it says
 goes into the log of its folder; on its standard output is why it failed.
@@ -18,10 +19,12 @@ from tasklm.recipe.toml import load
 from tasklm.tracking import Tracker
 
 
-def work(recipe: Path, folder: Path, output: TextIO) -> int:
-    """Trains as a recipe says; the status of the process, with the reason if it is not 0."""
+def work(recipe: Path, folder: Path, output: TextIO, until: str = "report") -> int:
+    """Trains as a recipe says, up to a step; the status of the process, with the reason if it is
+    not 0.
+    """
     try:
-        fit(load(recipe), folder, Tracker())
+        fit(load(recipe), folder, Tracker(), until)
     except TaskLMError as error:
         print(error, file=output)
         return FAILED
@@ -33,7 +36,7 @@ def work(recipe: Path, folder: Path, output: TextIO) -> int:
 def main() -> None:
     """Does the work that the command line names."""
     threading.Thread(target=end_with_the_command, daemon=True).start()
-    sys.exit(work(Path(sys.argv[1]), Path(sys.argv[2]), sys.stdout))
+    sys.exit(work(Path(sys.argv[1]), Path(sys.argv[2]), sys.stdout, *sys.argv[3:]))
 
 
 if __name__ == "__main__":

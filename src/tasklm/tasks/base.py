@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -352,6 +352,16 @@ class LabelsAlone:
         """There is none: see `labels_alone`."""
         problem = f"tasks of kind {self.kind} learn from labels alone: {self.labels_alone}"
         raise RecipeError([f"finetune.unlabelled: {problem}; leave it out"])
+
+
+class Untuned:
+    """A kind of task of which nothing is tuned on dev."""
+
+    def tuned(
+        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
+    ) -> Self:
+        """The task itself."""
+        return self
 
 
 def score(metric: Metric, gold: Sequence[Label], predicted: Sequence[Label]) -> float:

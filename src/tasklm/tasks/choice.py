@@ -28,6 +28,7 @@ from tasklm.tasks.base import (
     Metric,
     Tokeniser,
     Unit,
+    Untuned,
 )
 from tasklm.tasks.baselines.option_words import filled, has_blank
 from tasklm.tasks.baselines.text_vectors import WordVectors
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @TASKS.register("choice")
-class Choice(LabelsAlone):
+class Choice(LabelsAlone, Untuned):
     """One of up to `together` options; the label is the number of the right one, from 0.
 
     Every example has `together` units, one per option: [CLS] text [SEP] question [SEP] option
@@ -239,12 +240,6 @@ class Choice(LabelsAlone):
     def keep(self, outputs: Floats) -> Any:
         """The score of an option."""
         return float(outputs[0, 0])
-
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Choice:
-        """The task itself: nothing is tuned on dev."""
-        return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

@@ -14,7 +14,18 @@ import numpy as np
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.answer_sets import ClassSets
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Label, Metric, Tokeniser, Unit
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Label,
+    Metric,
+    Tokeniser,
+    Unit,
+    Untuned,
+)
 from tasklm.tasks.baselines.linear import choose_classes, majority
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide import Wide, labels_by
@@ -44,7 +55,7 @@ FEW = 5  # examples of a label
 
 
 @TASKS.register("classify")
-class Classify:
+class Classify(Untuned):
     """Single-label classification; labels are strings in alphabetical order."""
 
     kind: ClassVar[str] = "classify"
@@ -185,11 +196,6 @@ class Classify:
     def keep(self, outputs: np.ndarray) -> np.ndarray:
         first: np.ndarray = outputs[0]
         return first
-
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Classify:
-        return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

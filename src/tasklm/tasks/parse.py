@@ -25,6 +25,7 @@ from tasklm.tasks.base import (
     Metric,
     Tokeniser,
     Unit,
+    Untuned,
 )
 from tasklm.tasks.baselines.usual_arcs import Arc, Neighbours, UsualArcs, most
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
@@ -60,7 +61,7 @@ DIGITS = 9  # of the number of a word, at most
 
 
 @TASKS.register("parse")
-class Parse(Unranked, TaughtTrees):
+class Parse(Unranked, TaughtTrees, Untuned):
     """Dependency parsing; the label of an example is a list of (head, relation), a head being the
     number of a word from 1, or 0.
 
@@ -223,12 +224,6 @@ class Parse(Unranked, TaughtTrees):
         heads = best_tree(outputs[..., 0])
         relations = outputs[np.arange(1, len(outputs)), heads, 1:].argmax(-1)
         return np.stack([heads, relations], 1)
-
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Parse:
-        """The task itself: nothing is tuned on dev."""
-        return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

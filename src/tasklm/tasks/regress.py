@@ -25,6 +25,7 @@ from tasklm.tasks.base import (
     Metric,
     Tokeniser,
     Unit,
+    Untuned,
     score,
 )
 from tasklm.tasks.baselines.linear import Linear, Setting, Trainer, best_of, matrix_of, thinned
@@ -55,7 +56,7 @@ USUAL = 3.0
 
 
 @TASKS.register("regress")
-class Regress(LabelsAlone, Unranked):
+class Regress(LabelsAlone, Unranked, Untuned):
     """A score between the smallest and the largest label of train."""
 
     kind: ClassVar[str] = "regress"
@@ -200,12 +201,6 @@ class Regress(LabelsAlone, Unranked):
     def keep(self, outputs: Floats) -> Any:
         """The one output of a unit."""
         return float(outputs[0, 0])
-
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Regress:
-        """The task itself: nothing is tuned on dev."""
-        return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

@@ -19,7 +19,17 @@ from tasklm.corpus.tables import kind_of
 from tasklm.errors import RecipeError
 from tasklm.recipe.data_sections import Data, Kind
 from tasklm.tasks.answer_sets import SETLESS_WORDS
-from tasklm.tasks.base import NONE, TASKS, Answer, Elsewhere, Floats, Metric, Tokeniser, Unit
+from tasklm.tasks.base import (
+    NONE,
+    TASKS,
+    Answer,
+    Elsewhere,
+    Floats,
+    Metric,
+    Tokeniser,
+    Unit,
+    Untuned,
+)
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.usual_tags import UsualTags
 from tasklm.tasks.baselines.wide import labels_by
@@ -74,7 +84,7 @@ Tags = list[str]
 
 
 @TASKS.register("tag")
-class Tag(Unranked):
+class Tag(Unranked, Untuned):
     """Sequence labelling; the label of an example is the list of its words' tags."""
 
     kind: ClassVar[str] = "tag"
@@ -109,9 +119,7 @@ class Tag(Unranked):
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """The equivalent in other programs: token classification; None if a CRF searches for the
-        tags.
-        """
+        """The equivalent in other programs: token classification; none for a CRF."""
         if self.crf:
             return None
         meaning = (
@@ -320,12 +328,6 @@ class Tag(Unranked):
         """
         return best_tags(outputs) if outputs.ndim == 3 else outputs.argmax(-1)
 
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Tag:
-        """The task itself: nothing is tuned on dev."""
-        return self
-
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
     ) -> list[Answer]:
@@ -390,9 +392,7 @@ class Tag(Unranked):
         metric: str,
         vectors: WordVectors | None = None,
     ) -> FittedWide | None:
-        """Fits a linear model of each word and its neighbours; none beside a CRF, whose outputs are
-        those of pairs of tags.
-        """
+        """Fits a linear model of each word and its neighbours; a CRF's outputs are of pairs."""
         if self.crf:
             return None
         examples = [replace(one, label=learned(one.label, self.recoded)) for one in train]

@@ -23,6 +23,7 @@ from tasklm.tasks.base import (
     Metric,
     Tokeniser,
     Unit,
+    Untuned,
 )
 from tasklm.tasks.examples import Example, Finding, Splits
 from tasklm.tasks.readers.text_pairs import read_pairs
@@ -57,7 +58,7 @@ _SHOWN = 3
 
 
 @TASKS.register("translate")
-class Translate(Unranked, Writes):
+class Translate(Unranked, Writes, Untuned):
     """Texts to texts; the label of an example is a tuple of all right texts, an answer's a text."""
 
     kind: ClassVar[str] = "translate"
@@ -182,12 +183,6 @@ class Translate(Unranked, Writes):
     def keep(self, outputs: Floats) -> Floats:
         """The candidates of a search (beam, 2 + tokens)."""
         return np.copy(outputs[0])
-
-    def tuned(
-        self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]
-    ) -> Translate:
-        """The task itself: nothing is tuned on dev."""
-        return self
 
     def answers(
         self, examples: Sequence[Example], units: Sequence[Unit], predictions: Sequence[Any]

@@ -21,6 +21,15 @@ from tasklm.objectives.parts.prediction import TokenPrediction
 from tasklm.tokens.batches import TokenBatch
 
 
+def neighbours(right: Tensor, left: Tensor) -> Tensor:
+    """What is known of each token without itself (rows · length, 2 · width): the state to the right
+    of the token before it, and the state to the left of the one after it; zeros at a row's ends.
+    """
+    nothing = torch.zeros_like(right[:, :1])
+    both = (torch.cat((nothing, right[:, :-1]), 1), torch.cat((left[:, 1:], nothing), 1))
+    return torch.cat(both, -1).flatten(0, 1)
+
+
 class TwoTowers(nn.Module):
     """A generator whose samples need no [MASK]: what it reads at a place is its context alone."""
 
@@ -39,9 +48,7 @@ class TwoTowers(nn.Module):
         embedded = encoder.embed(batch)
         before = self.right.contextualise(embedded, replace(batch, direction=1))
         after = self.left.contextualise(embedded, replace(batch, direction=-1))
-        nothing = torch.zeros_like(before[:, :1])
-        both = (torch.cat((nothing, before[:, :-1]), 1), torch.cat((after[:, 1:], nothing), 1))
-        return torch.cat(both, -1).flatten(0, 1)
+        return neighbours(before, after)
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> Noised:
         """The batch with a sample in every picked place."""

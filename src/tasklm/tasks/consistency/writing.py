@@ -73,8 +73,8 @@ class WritingConsistency:
         has no end is none to learn from.
         """
         best = outputs[:, 0, 0]
-        found, ended = best[:, FIRST:].long(), best[:, ENDED, None] > 0
-        tokens = found.masked_fill((found < 0) | ~ended, NONE)
+        texts, ended = best[:, FIRST:].long(), best[:, ENDED, None] > 0
+        tokens = texts.masked_fill((texts < 0) | ~ended, NONE)
         return functional.pad(tokens, (0, -tokens.shape[1] % WIDTHS), value=NONE)
 
     def divergence(self, outputs: Tensor, targets: Tensor, holds: Tensor) -> Tensor:

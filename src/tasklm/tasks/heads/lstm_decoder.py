@@ -97,7 +97,7 @@ class LstmDecoder(DecoderHead):
 
     def _cell(self, layer: int, given: Tensor, hidden: Tensor, cells: Tensor) -> State:
         """A step of one layer, as PyTorch's LSTM computes it."""
-        read, kept = (
+        read, again = (
             functional.linear(
                 states,
                 getattr(self.lstm, f"weight_{name}_l{layer}"),
@@ -105,7 +105,7 @@ class LstmDecoder(DecoderHead):
             )
             for name, states in (("ih", given), ("hh", hidden))
         )
-        enter, forget, new, leave = (read + kept).chunk(GATES, -1)
+        enter, forget, new, leave = (read + again).chunk(GATES, -1)
         cells = forget.sigmoid() * cells + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cells.tanh(), cells
 
