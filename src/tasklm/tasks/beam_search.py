@@ -147,7 +147,7 @@ def beam_search(
     one that ends it counts among; −1 follows the last token. Finished examples leave the batch as
     soon as they are half of it.
     """
-    longest, finished = int(limits.max()), []
+    longest, gone = int(limits.max()), []
     at_work = _begun(first, limits, search.beam, arrays)
     for step in range(1, longest + 1):
         _step(at_work, writing, step, search, end, arrays)
@@ -157,11 +157,11 @@ def beam_search(
         if finished == len(at_work.done):
             break
         if 2 * finished >= len(at_work.done):
-            finished.append(at_work.rows(at_work.done))
+            gone.append(at_work.rows(at_work.done))
             going_on = ~at_work.done
             at_work = at_work.rows(going_on)
             writing.keep(going_on)
-    return _in_order([*finished, at_work], arrays)
+    return _in_order([*gone, at_work], arrays)
 
 
 def _begun(first: Any, limits: Any, beam: int, arrays: Arrays) -> Open:
