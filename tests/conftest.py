@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import json
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+import typer.testing
 
+from tasklm.analysis import class_vectors
 from tasklm.errors import RecipeError
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.model_sections import Tokens
@@ -23,6 +26,11 @@ from tasklm.train import stage_runs
 from tests.in_memory import use_memory
 
 use_memory()
+# pictures of classes in reports are drawn with as few steps as t-SNE takes; those of
+# analysis/test_class_vectors.py with as many as ever
+STEPS_OF_PICTURES, class_vectors.STEPS = class_vectors.STEPS, 250
+# the command line is built once, not for each command that is given to it in this process
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 SUBJECTS = ["the cat", "a dog", "my sister", "the old farmer", "this engine", "a small bird"]
 VERBS = ["likes", "sees", "hears", "follows", "remembers", "repairs"]

@@ -23,10 +23,15 @@ from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
-from tests.conftest import labelled
+from tests.conftest import STEPS_OF_PICTURES, labelled
 
 HERE = Machine(torch.device("cpu"), False, 1)
 LENGTH = 24
+
+
+@pytest.fixture(autouse=True)
+def _usual_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasklm.analysis.class_vectors.STEPS", STEPS_OF_PICTURES)
 
 
 def examples(count: int) -> list[Example]:

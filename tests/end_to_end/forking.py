@@ -88,10 +88,15 @@ def _serve() -> None:
     import torch._dynamo  # noqa: F401  (the first optimiser imports it)
 
     from tasklm.cli.app import main
+    from tasklm.device.machine import set_up
     from tasklm.pipeline import flow  # noqa: F401
+    from tasklm.recipe.schema import Hardware
     from tasklm.tokens.masking import uniform_rows
+    from tasklm.train.timing import matmul_ceiling
 
     uniform_rows(1, 1, 0)  # compiled functions take a while to get ready at their first call
+    # measured once for each process, which the children then have
+    matmul_ceiling(set_up(Hardware(device="cpu", precision="fp32", threads=1)))
 
     for line in sys.stdin:
         asked = json.loads(line)
