@@ -83,6 +83,20 @@ def test_the_pages_have_our_scores_the_published_ones_and_what_failed() -> None:
     assert cells[2::2] == ["80", "60", "70.0"] and cells[5:] == ["60.0", "70.0", "2.0e12"]
 
 
+def test_many_tasks_stand_below_one_another_in_a_terminal() -> None:
+    rows = [{"name": "a row of several tasks"}, {"name": "b"}, {"name": "theirs"}]
+    names = [f"task {number}" for number in range(9)]
+    own = study(tasks=names, rows=rows, claims=[])
+    cells = [cell(task, row["name"], 0.7, 80.0) for row in rows[:2] for task in names]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(terminal_table(Outcome(own, "minutes", tuple(names), cells, [])))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().split("\n")
+    wanted = ["task 8", "a row of several tasks", "70.0 ± 1.0", "80"]
+    assert any(all(part in line for part in wanted) for line in lines)
+    assert sum("a row of several tasks" in line for line in lines) == 9 + 1  # and the average
+
+
 def test_a_plot_has_a_line_for_each_task_series_and_source() -> None:
     rows = [
         {"name": "a", "recipe": {"select.k": 5}, "published": {"one": 80.0}, "series": "first"},

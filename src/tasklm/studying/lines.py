@@ -14,6 +14,7 @@ from tasklm.studying.results import Cell, Outcome
 from tasklm.studying.study import AVERAGE
 
 NONE, PUBLISHED = "–", "published"
+BESIDE = 2  # tasks whose columns a terminal has room for
 
 
 def header(outcome: Outcome) -> list[str]:
@@ -93,8 +94,20 @@ def about(outcome: Outcome) -> list[str]:
 
 
 def terminal_table(outcome: Outcome) -> Table:
-    """The table for the terminal."""
-    return drawn(outcome.study.title, header(outcome), rows(outcome))
+    """The table for the terminal; of many tasks, one below the other."""
+    title = outcome.study.title
+    if len(outcome.tasks) <= BESIDE:
+        return drawn(title, header(outcome), rows(outcome))
+    lines = outcome.study.lines_shown
+    cells = []
+    for place, task in enumerate(outcome.tasks):
+        own = [(line.name, outcome.cells_of(line)[place]) for line in lines]
+        cells += [
+            [task, name, ours_text(cell), published_text(cell.published)] for name, cell in own
+        ]
+    means = [(line.name, *outcome.average_of(line)) for line in lines]
+    cells += [[AVERAGE, name, mean_text(ours), mean_text(theirs)] for name, ours, theirs in means]
+    return drawn(title, ["task", "row", "ours", PUBLISHED], cells, left=2)
 
 
 def estimates_table(estimates: Sequence[Estimate], at_once: int) -> tuple[Table, str]:
