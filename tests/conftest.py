@@ -110,12 +110,12 @@ def _kernels_stay_the_same() -> Iterator[None]:
 
     A bf16 product on a CPU without units for it has PyTorch turn oneDNN off in the whole process:
     later tests would round otherwise. A run that is left to choose takes all cores, for the whole
-    process too: later tests would sum in another order. What is silent writes to the last run
-    otherwise, whose folder may be gone.
+    process too: later tests would sum in another order. What is silent would write to the
+    last run, whose folder may be gone.
     """
     torch.set_num_threads(1)
-    SILENT.sinks = []
     yield
+    SILENT.sinks = []
     torch.backends.mkldnn.set_flags(_enabled=True)
 
 
