@@ -29,9 +29,10 @@ def test_a_small_run_measures_every_engine(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "influence.json").read_text(encoding="utf-8"))
-    assert [row["text"] for row in rows] == ["whole rows"] * 4 + ["16 to 126 tokens"] * 4
+    assert [row["text"] for row in rows] == ["whole rows"] * 5 + ["16 to 126 tokens"] * 5
     assert (
         all(row["passages_per_second"] > 0 for row in rows)
-        and rows[0]["times"] == rows[4]["times"] == 1.0
+        and rows[0]["times"] == rows[5]["times"] == 1.0
     )
     assert done.stdout.count("| tasklm: last layer |") == 2
+    assert done.stdout.count("| tasklm: embeddings |") == 2
