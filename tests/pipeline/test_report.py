@@ -307,7 +307,7 @@ def test_a_budget_that_bought_few_steps_is_among_what_was_decided(tmp_path: Path
         (0, 0, [f"Warning: {NO_NETWORK}"]),
     ):
         (tmp_path / "stage1" / "plan.json").write_text(
-            json.dumps({"stage1": {"steps": steps, "batch": 16}, "epochs": epochs}),
+            json.dumps({"stage1": {"steps": steps, "batch": 16}, "epochs": epochs, "ending": 1.0}),
             encoding="utf-8",
         )
         notes = [*plan.reasons, *warnings]
