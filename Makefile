@@ -24,7 +24,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Pinned versions make the demo's data, and with it its numbers, the same everywhere. A pip as old as Python 3.11's takes half as long again.
+# Pinned versions make the demo's examples the same everywhere, and its numbers on processors of one kind. A pip as old as Python 3.11's takes half as long again.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)

@@ -43,9 +43,11 @@ def settings_of(student: str, **changes: Any) -> Finetune:
     return dataclasses.replace(Finetune(batch=8, learning_rate=3e-3, unlabelled=student), **changes)
 
 
-def tune(folder: Path, context: TrainingContext, student: str, number: int = 1) -> dict[str, Any]:
+def tune(
+    folder: Path, context: TrainingContext, student: str, number: int = 1, **changes: Any
+) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    settings = settings_of(student, average=0.5)
+    settings = settings_of(student, average=0.5, **changes)
     plan = Stage2Plan(3, "accuracy", 0.0, None)
     run_stage2(folder, context, settings, plan, Seed(folder.parent, 1, number), SILENT)
     summary: dict[str, Any] = read_json(folder / "summary.json")
@@ -68,9 +70,7 @@ def test_labelled_and_unlabelled_steps_take_turns(reading: TrainingContext) -> N
     assert torch.equal(again.batch.task.ids, works[4].batch.task.ids)  # type: ignore[attr-defined]
 
 
-def test_an_epoch_counts_labelled_steps(
-    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_counts_labelled_steps(reading: TrainingContext, tmp_path: Path) -> None:
     stage1(tmp_path / "stage1", reading)
     alone = tune(tmp_path / "alone", reading, "none")
     beside = tune(tmp_path / "beside", reading, "vat")
@@ -96,36 +96,31 @@ def test_text_follows_each_labelled_batch_after_the_first_ones(alone: int | None
     assert [alternation.labelled(step) for step in range(len(turns) + 1)] == labelled
 
 
-def test_text_may_be_read_in_the_later_part_alone(
-    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dev is scored after each epoch as before, and labels rule to the end."""
-    late = settings_of("vat", average=0.5, unlabelled_after=0.6)
-    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", lambda *_, **__: late)
+def test_text_may_be_read_in_the_later_part_alone(reading: TrainingContext, tmp_path: Path) -> None:
+    """Dev is scored after each epoch as before."""
     stage1(tmp_path / "stage1", reading)
-    summary = tune(tmp_path / "late", reading, "vat")
+    summary = tune(tmp_path / "late", reading, "vat", unlabelled_after=0.6)
     assert (summary["steps"], summary["epochs"]) == (9 + 2 * 6, 3)
     curve = read_json(tmp_path / "late" / "curve.json")
     assert [point["step"] for point in curve if "dev" in point] == [5, 11, 21]
+    late = settings_of("vat", unlabelled_after=0.6)
     stage = finetune_stage(reading, late, 1, "accuracy", None, epochs=3)
     names = ["".join(stage.prepare(step).targets) for step in range(1, 22)]
     assert names == ["task"] * 9 + ["task", "vat"] * 6
 
 
-def test_some_of_train_is_scored_beside_dev(
-    reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_some_of_train_is_scored_beside_dev(reading: TrainingContext, tmp_path: Path) -> None:
     """Of examples at even distances, and nothing else changes."""
     stage1(tmp_path / "stage1", reading)
     tune(tmp_path / "usual", reading, "cross-view")
-    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", _with_scores)
-    tune(tmp_path / "scored", reading, "cross-view")
+    tune(tmp_path / "scored", reading, "cross-view", scored_examples=10)
     usual, scored = (read_json(tmp_path / name / "curve.json") for name in ("usual", "scored"))
     values = [point.pop("train score", None) for point in scored]
     assert scored == usual
     assert [value is not None for value in values] == ["dev" in point for point in usual]
     assert all(0 <= value <= 1 for value in values if value is not None)
-    stage = finetune_stage(reading, _with_scores("none"), 1, "accuracy", None)
+    with_scores = settings_of("none", scored_examples=10)
+    stage = finetune_stage(reading, with_scores, 1, "accuracy", None)
     assert stage.score_on_train is not None
     examples = reading.train.examples[::4]
     chosen = dataclasses.replace(reading, dev=reading.encoded(examples))
@@ -138,8 +133,6 @@ def test_dev_may_be_scored_after_some_epochs_only(
     reading: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And always at the end, so that the last weights can be the best."""
-    seldom = settings_of("none", average=0.5, score_every=2)
-    monkeypatch.setattr("tests.train.test_unlabelled.settings_of", lambda *_, **__: seldom)
     stage1(tmp_path / "stage1", reading)
     judged: list[int] = []
     judge = FinetuneStage.judge
@@ -149,13 +142,8 @@ def test_dev_may_be_scored_after_some_epochs_only(
         return judge(self, step)
 
     monkeypatch.setattr(FinetuneStage, "judge", watched)
-    summary = tune(tmp_path / "tuned", reading, "none")
+    summary = tune(tmp_path / "tuned", reading, "none", score_every=2)
     assert summary["steps"] == 15 and judged == [10, 15]
-
-
-def _with_scores(student: str, **changes: Any) -> Finetune:
-    settings = Finetune(batch=8, learning_rate=3e-3, unlabelled=student, scored_examples=10)
-    return dataclasses.replace(settings, **changes)
 
 
 @pytest.mark.parametrize("student", NAMES)

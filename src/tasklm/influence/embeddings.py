@@ -101,7 +101,7 @@ class TableSide:
 
     def product_flops(self, rows: int, places: int) -> float:
         """The FLOPs of the products with rows that predict so many places; those of tokens that
-        both have, a few hundredths of that, are not counted.
+        both look up are not counted.
         """
         vectors = self.whole[0].vectors
         return 2.0 * rows * places * vectors.numel()

@@ -11,7 +11,6 @@ a whole text. It reads both sides, but joins them only at the top. The towers ar
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, Corrupted
 from tasklm.objectives.parts.generators import with_generator
 from tasklm.objectives.parts.prediction import TokenPrediction
-from tasklm.objectives.parts.two_towers import neighbours
+from tasklm.objectives.parts.two_towers import states_beside
 from tasklm.recipe.model_sections import Train
 from tasklm.tokens.batches import TokenBatch
 from tasklm.tokens.masking import NONE
@@ -78,15 +77,8 @@ class TwoTower(TokenPrediction):
 
     def states(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
         """What is known of each token without itself (rows · length, 2 · width)."""
-        embedded = encoder.embed(batch)
-        right: Any = encoder
-        left: Any = encoder
-        if self.towers is not None:
-            right, left = self.towers
-        return neighbours(
-            right.contextualise(embedded, replace(batch, direction=1)),
-            left.contextualise(embedded, replace(batch, direction=-1)),
-        )
+        right, left = self.towers or (encoder, encoder)
+        return states_beside(right, left, encoder.embed(batch), batch)
 
     def log_probabilities(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
         """The log p of every token in its context (rows, length)."""

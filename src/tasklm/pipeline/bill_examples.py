@@ -47,7 +47,7 @@ class _Sources:
                 for file in trained.run.inputs.of(home_path(path)):
                     self._place_of[task, file.path] = place
         self._stated: dict[str, tuple[str, dict[int, str]]] = {}
-        self._found: dict[tuple[str, str], tuple[str, str]] = {}
+        self._licences: dict[tuple[str, str], tuple[str, str]] = {}
 
     def place_of(self, example: Example) -> Place | None:
         """Which of them an example is from; None for a file that is none of them."""
@@ -61,10 +61,10 @@ class _Sources:
             self._stated[example.file] = _stated(Path(example.file), self.places[place])
         column, licences = self._stated[example.file]
         key = example.file, licences.get(example.line, "")
-        if key not in self._found:  # what lies beside a file is looked up once
+        if key not in self._licences:  # what lies beside a file is looked up once
             licence, by = licence_of(*key, self.data)
-            self._found[key] = licence, f"column {column}" if by == "its column" else by
-        return self._found[key]
+            self._licences[key] = licence, f"column {column}" if by == "its column" else by
+        return self._licences[key]
 
 
 def _stated(path: Path, data: Data) -> tuple[str, dict[int, str]]:

@@ -221,7 +221,7 @@ def _of_budget(plan: rules.Plan, seconds: float) -> float:
 
 def _pace_of_tuning(run: Run, parts: TrainingContext, plan: rules.Plan, held: int) -> Pace:
     """The pace of stage 2, for all trainings together: each step of it is taken by every one."""
-    # as if text without labels were read from the first step on: the dearest half
+    # as if text without labels were read from the first step on, which costs the most
     settings = dataclasses.replace(run.recipe.finetune, unlabelled_after=0.0)
     stage = finetune_stage(parts, settings, 0, parts.task.metrics[0], None)
     seconds, turns = _of_budget(plan, STAGE2_SECONDS), max(1, len(turns_of(parts.task)))

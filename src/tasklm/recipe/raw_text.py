@@ -32,8 +32,8 @@ class RawText:
     unlabelled_after: float | None = key(
         None,
         (
-            "share of the epochs of stage 2 before text without labels is read; auto: 0.5 where "
-            "texts are written, 0 for others"
+            "share of the planned epochs of stage 2 before text without labels is read; auto: 0.5 "
+            "where texts are written, 0 for others"
         ),
         low=0.0,
         high=1.0,

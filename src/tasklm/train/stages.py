@@ -45,7 +45,7 @@ from tasklm.train.unlabelled import Alternation, RawLosses, RawText, Studying
 # a GPU sometimes waits for the launches of smaller steps: these are then recorded and replayed
 GRAPH_FLOPS = 5e13
 BEST_PART = 5  # the best of the selected text is a fifth of it (train.anneal)
-# share of stage 2 before a decoder learns from what it wrote: at first that is no text
+# planned share of stage 2 before a decoder learns from its own texts: the first ones are too bad
 UNLABELLED_AFTER = 0.5
 SEEDS_OF_A_TRAINING = 100  # numbers that the fine-tunings of one stage 1 take for their draws
 

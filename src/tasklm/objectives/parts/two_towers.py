@@ -9,6 +9,7 @@ tokens of a text in one pass. Both networks read the encoder's embeddings.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +22,15 @@ from tasklm.objectives.parts.prediction import TokenPrediction
 from tasklm.tokens.batches import TokenBatch
 
 
-def neighbours(right: Tensor, left: Tensor) -> Tensor:
-    """What is known of each token without itself (rows · length, 2 · width): the state to the right
-    of the token before it, and the state to the left of the one after it; zeros at a row's ends.
+def states_beside(right: Any, left: Any, embedded: Tensor, batch: TokenBatch) -> Tensor:
+    """What two encoders, one of each direction, know of each token without itself (rows · length,
+    2 · width): the state to the right of the token before it, and the state to the left of the one
+    after it; zeros at a row's ends.
     """
-    nothing = torch.zeros_like(right[:, :1])
-    both = (torch.cat((nothing, right[:, :-1]), 1), torch.cat((left[:, 1:], nothing), 1))
+    before = right.contextualise(embedded, replace(batch, direction=1))
+    after = left.contextualise(embedded, replace(batch, direction=-1))
+    nothing = torch.zeros_like(before[:, :1])
+    both = (torch.cat((nothing, before[:, :-1]), 1), torch.cat((after[:, 1:], nothing), 1))
     return torch.cat(both, -1).flatten(0, 1)
 
 
@@ -42,13 +46,8 @@ class TwoTowers(nn.Module):
         self.types, self.temperature = types, temperature
 
     def states(self, encoder: Encoder, batch: TokenBatch) -> Tensor:
-        """The states of both sides for each token (rows · length, 2 · width); zeros at a row's
-        ends.
-        """
-        embedded = encoder.embed(batch)
-        before = self.right.contextualise(embedded, replace(batch, direction=1))
-        after = self.left.contextualise(embedded, replace(batch, direction=-1))
-        return neighbours(before, after)
+        """What is known of each token without itself (rows · length, 2 · width)."""
+        return states_beside(self.right, self.left, encoder.embed(batch), batch)
 
     def forward(self, encoder: Encoder, corrupted: Corrupted) -> Noised:
         """The batch with a sample in every picked place."""
