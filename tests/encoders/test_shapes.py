@@ -99,3 +99,11 @@ def test_the_automatic_encoder_goes_by_the_number_of_layers_and_its_shape_with_i
         assert shape_of(Model(layers=layers), "small", 100, 64) == shape_of(
             Model(layers=layers, encoder=name), "small", 100, 64
         )
+
+
+def test_an_unknown_size_is_refused_wherever_it_is_read() -> None:
+    settings = Model(size="smallst")
+    with pytest.raises(RecipeError, match="did you mean 'small'"):
+        encoder_of(settings, "smallst")
+    with pytest.raises(RecipeError, match="did you mean 'small'"):
+        shape_of(settings, "smallst", 100, 16)

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from tasklm.analysis.run_pairs import difference_of
 from tasklm.bill.record import read_bill
 from tasklm.errors import DataError, RecipeError
 from tasklm.evaluate.scores import Scores
+from tasklm.evaluate.training_data import splits_of
 from tasklm.models.task_model import load_models
 from tasklm.models.weights import load_weights
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.toml import load
+from tasklm.serve.predictor import Predictor
 from tasklm.storage.files import read_json
 from tasklm.tracking import SILENT
 from tests.conftest import labelled, sentences, write_jsonl
@@ -149,6 +152,10 @@ def test_hidden_labels_and_a_file_are_raw_text(data: Path, tmp_path: Path) -> No
     ]
     hidden = sum(part.examples.get("without labels", 0) for part in bill.labelled[0].parts)
     assert hidden == len(set(texts) & set(train))
+    # the run's examples are read again with the labels that it used, so that it can be compared
+    task = Predictor(folder / "model").task
+    assert len(splits_of(folder, task, "train again").train) == 10
+    assert difference_of(folder, folder, (scores, scores)).difference == 0.0
     # another share is another data set, and another student another stage 2 alone
     before = (folder / "stage1" / "artefact.json").read_bytes()
     run(folder, {**values, "finetune.unlabelled": "vat"})
@@ -260,6 +267,8 @@ def test_several_tasks_of_words_all_label_a_text(tmp_path: Path) -> None:
     curve = read_json(tmp_path / "run" / "stage2" / "seed-1" / "curve.json")
     names = {name for point in curve for name in point}
     assert {"first: future view", "second: future view", "second: full view"} <= names
+    task = Predictor(tmp_path / "run" / "model").task
+    assert len(splits_of(tmp_path / "run", task, "train again").train) == 30
 
 
 def test_killed_beside_raw_text_ends_in_identical_weights(

@@ -14,12 +14,12 @@ from tasklm.comparing.entries import Entry
 from tasklm.comparing.results import Cost
 from tasklm.contestants.base import Job
 from tasklm.device.machine import Machine, set_up
-from tasklm.pipeline.reading import labelled_data
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.schema import Hardware, Recipe, from_dict, to_dict
 from tasklm.storage.files import make_folder, read_json, write_json
 from tasklm.tasks.base import TASKS, Label
 from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.readers.labelled_share import labelled_data
 from tasklm.tracking import Tracker
 
 MODEL, OUTCOME = "model", "outcome.json"

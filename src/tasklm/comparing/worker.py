@@ -19,9 +19,9 @@ from tasklm.comparing.latency import measure
 from tasklm.comparing.training import Order, train
 from tasklm.device.machine import set_up
 from tasklm.errors import TaskLMError
-from tasklm.pipeline.reading import labelled_data
 from tasklm.recipe.schema import Hardware, from_dict
 from tasklm.storage.files import read_json, write_json
+from tasklm.tasks.readers.labelled_share import labelled_data
 from tasklm.tracking import Tracker
 
 FAILED = 3  # status of a process that has written why

@@ -29,6 +29,14 @@ def padded_vocabulary(types: int) -> int:
     return -(-types // ALIGNED) * ALIGNED
 
 
+def numbers_of(size: str) -> tuple[int, int]:
+    """The layers and the width of a size; raises RecipeError for a name that is none."""
+    if size not in SIZES:
+        choices = ", ".join(SIZES) + nearest(size, list(SIZES))
+        raise RecipeError([f"model.size = {size!r}: choose from auto, {choices}"])
+    return SIZES[size]
+
+
 def encoder_of(settings: Model, size: str) -> str:
     """The architecture: the recipe's, or by the number of layers.
 
@@ -38,7 +46,7 @@ def encoder_of(settings: Model, size: str) -> str:
     """
     if settings.encoder != "auto":
         return settings.encoder
-    layers = settings.layers or SIZES[size][0]
+    layers = settings.layers or numbers_of(size)[0]
     return "bert" if layers <= SHALLOW else "modern"
 
 
@@ -57,7 +65,7 @@ def default_feedforward(encoder: str, width: int) -> int:
 
 def layers_and_width(settings: Model, size: str) -> tuple[int, int]:
     """The size's numbers, with the recipe's own in their place; a Bi-LSTM always has two layers."""
-    layers, width = SIZES[size]
+    layers, width = numbers_of(size)
     if encoder_of(settings, size) == "bilstm":
         layers = RECURRENT_LAYERS
     return settings.layers or layers, settings.width or width
@@ -68,9 +76,6 @@ def shape_of(settings: Model, size: str, vocabulary: int, positions: int) -> Sha
 
     `vocabulary` is the number of subword types; the shape's is filled up to a multiple of 64.
     """
-    if size not in SIZES:
-        choices = ", ".join(SIZES) + nearest(size, list(SIZES))
-        raise RecipeError([f"model.size = {size!r}: choose from auto, {choices}"])
     layers, width = layers_and_width(settings, size)
     encoder = encoder_of(settings, size)
     if encoder == "bilstm":

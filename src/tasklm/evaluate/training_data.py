@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from tasklm.evaluate.scores import from_dict
 from tasklm.recipe.schema import Recipe
 from tasklm.run_folder import SCORES, recipe_of
 from tasklm.storage.files import read_json
-from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.base import Task
 from tasklm.tasks.examples import Splits
+from tasklm.tasks.readers.labelled_share import hide_labels, labelled_data
 from tasklm.tasks.readers.several import read_several
-from tasklm.tasks.readers.splits import read_splits, resolved
+from tasklm.tasks.readers.splits import resolved
 from tasklm.tasks.several import members_of
 
 
@@ -59,10 +61,10 @@ def _read(recipe: Recipe) -> tuple[Task, Splits]:
     """The task that the files of a recipe describe, and their examples."""
     if recipe.several.tasks:
         joined = read_several(recipe, audited=False)
+        hide_labels(joined.task, joined.splits, recipe.data.share)
         return joined.task, joined.splits
-    data = resolved(recipe.data)
-    splits = read_splits(data)
-    return TASKS.get(data.kind).from_examples(splits.train, recipe.kind), splits
+    task, splits, _ = labelled_data(recipe.changed(data=asdict(resolved(recipe.data))))
+    return task, splits
 
 
 def _labels(task: Task) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
 from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key
 from tasklm.corpus.store import kept_store
-from tasklm.errors import DataError, RecipeError
+from tasklm.errors import RecipeError
 from tasklm.objectives.base import OBJECTIVES, SharedPass
 from tasklm.pipeline.context import CorpusData, Run, TaskData, sections
 from tasklm.pipeline.inputs import Inputs
@@ -25,11 +25,9 @@ from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import damaged, digest, read_json, write_json
 from tasklm.storage.safe_reading import home_path
 from tasklm.tasks.audit import audit_corpus, audit_splits
-from tasklm.tasks.base import TASKS, Task
-from tasklm.tasks.examples import Example, Splits
-from tasklm.tasks.readers.labelled_share import split_by_label_share
+from tasklm.tasks.base import Task
+from tasklm.tasks.readers.labelled_share import hide_labels, labelled_data
 from tasklm.tasks.readers.several import read_several, sources_of
-from tasklm.tasks.readers.splits import read_splits
 from tasklm.tasks.several import turns_of
 from tasklm.tasks.writing import writes
 
@@ -73,31 +71,6 @@ def task_of(recipe: Recipe, inputs: Inputs) -> TaskData:
     )
 
 
-def labelled_data(recipe: Recipe) -> tuple[Task, Splits, list[Example]]:
-    """The task of a recipe, its splits, and the examples of train whose labels are not used."""
-    data = recipe.data
-    if not data.train:
-        raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
-    splits = read_splits(data)
-    task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
-    hidden = _hide_labels(task, splits, data.share)
-    if hidden:
-        task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
-    return task, splits, hidden
-
-
-def _hide_labels(task: Task, splits: Splits, share: float) -> list[Example]:
-    """Takes examples out of train but for a share of the labels; these, without their labels."""
-    total = len(splits.train)
-    splits.train, hidden = split_by_label_share(task, splits.train, share)
-    if hidden:
-        splits.notes.append(
-            f"data.share: the labels of {len(splits.train):,} of {total:,} training examples are "
-            "used"
-        )
-    return hidden
-
-
 def _share(data: Data) -> list[float]:
     """What the share of labels adds to a key: nothing where all are used."""
     return [] if data.share >= 1.0 else [data.share]
@@ -130,7 +103,7 @@ def _read_several(recipe: Recipe, inputs: Inputs) -> TaskData:
     _check_smoothing(recipe, tasks.task)
     _check_internal_pass(recipe.train, tasks.task)
     _check_rdrop(recipe.finetune, tasks.task)
-    hidden = _hide_labels(tasks.task, tasks.splits, data.share)
+    hidden = hide_labels(tasks.task, tasks.splits, data.share)
     contents: list[Any] = []
     for source in tasks.sources:
         data = source.data

@@ -11,11 +11,11 @@ from tasklm.device.machine import Machine
 from tasklm.encoders.shapes import encoder_of, shape_of
 from tasklm.models.task_model import cost_of
 from tasklm.pipeline.planning import BATCH, USUAL_TYPES
-from tasklm.pipeline.reading import labelled_data
 from tasklm.recipe.schema import Recipe
 from tasklm.studying.jobs import Job
 from tasklm.studying.running import is_done
 from tasklm.studying.study import STAGE_1
+from tasklm.tasks.readers.labelled_share import labelled_data
 from tasklm.tasks.readers.splits import resolved
 from tasklm.train.timing import matmul_ceiling
 

@@ -56,12 +56,14 @@ class Finding:
     low: float = 0.0
     high: float = 0.0
     tasks: dict[str, Difference] = field(default_factory=dict)
+    problem: str = ""  # why there is no difference, of rows that both have scores
 
     def sentence(self) -> str:
         """The verdict in words."""
         claim = self.claim
         if self.verdict == UNMEASURED:
-            return f"{claim.text}: {UNMEASURED} ({claim.better} or {claim.than} has no score)."
+            why = self.problem or f"{claim.better} or {claim.than} has no score"
+            return f"{claim.text}: {UNMEASURED} ({why})."
         interval = f"{self.mean:+.1f} points, [{self.low:+.1f}, {self.high:+.1f}]"
         on = ", ".join(self.tasks)
         return f"{claim.text}: {self.verdict} ({claim.better} − {claim.than}: {interval}; {on})."
@@ -154,7 +156,7 @@ def outcome_of(
             elif line.is_shown and (not line.together or task in study.tasks_of(line)):
                 problem = "not run: data that it needs is not there"
                 cells.append(Cell(task, line.name, line.published.get(task), problem=problem))
-    findings = [finding_of(claim, _differences(claim, folders, scores)) for claim in study.claims]
+    findings = [finding_of(claim, *_differences(claim, folders, scores)) for claim in study.claims]
     confidence = jobs[0].recipe.evaluate.confidence
     plot = axis_of(study)
     given = order.overrides
@@ -182,9 +184,11 @@ def _differences(
     claim: Claim,
     jobs: Mapping[tuple[str, str], Job],
     scores: Mapping[tuple[str, str], Scores],
-) -> dict[str, Difference]:
-    """The paired difference of a claim's two rows on each of its tasks that has both."""
-    differences = {}
+) -> tuple[dict[str, Difference], str]:
+    """The paired difference of a claim's two rows on each of its tasks that has both, and why
+    another task has none.
+    """
+    differences, problem = dict[str, Difference](), ""
     for task in claim.tasks:
         pair = (task, claim.better), (task, claim.than)
         if not all(one in scores for one in pair):
@@ -193,17 +197,17 @@ def _differences(
         try:
             both = scores[pair[0]], scores[pair[1]]
             differences[task] = difference_of(better, than, both, task)
-        except RunError:
-            continue  # its predictions are gone: another study of the folder is under way
-    return differences
+        except RunError as error:
+            problem = str(error)
+    return differences, problem
 
 
-def finding_of(claim: Claim, differences: Mapping[str, Difference]) -> Finding:
+def finding_of(claim: Claim, differences: Mapping[str, Difference], problem: str = "") -> Finding:
     """The mean over tasks, which are independent of one another: the half-widths of their intervals
     add up as the square root of the sum of squares.
     """
     if not differences:
-        return Finding(claim, UNMEASURED)
+        return Finding(claim, UNMEASURED, problem=problem)
     count = len(differences)
     mean = 100 * sum(one.difference for one in differences.values()) / count
     below, above = (

@@ -6,9 +6,37 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 
-from tasklm.tasks.base import Task
-from tasklm.tasks.examples import Example
+from tasklm.errors import DataError
+from tasklm.recipe.schema import Recipe
+from tasklm.tasks.base import TASKS, Task
+from tasklm.tasks.examples import Example, Splits
+from tasklm.tasks.readers.splits import read_splits
 from tasklm.tasks.several import members_of
+
+
+def labelled_data(recipe: Recipe) -> tuple[Task, Splits, list[Example]]:
+    """The task of a recipe, its splits, and the examples of train whose labels are not used."""
+    data = recipe.data
+    if not data.train:
+        raise DataError("there is no training file", remedy="Give one: tasklm fit TRAIN --corpus …")
+    splits = read_splits(data)
+    task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
+    hidden = hide_labels(task, splits, data.share)
+    if hidden:
+        task = TASKS.get(data.kind).from_examples(splits.train, recipe.kind)
+    return task, splits, hidden
+
+
+def hide_labels(task: Task, splits: Splits, share: float) -> list[Example]:
+    """Takes examples out of train but for a share of the labels; these, without their labels."""
+    total = len(splits.train)
+    splits.train, hidden = split_by_label_share(task, splits.train, share)
+    if hidden:
+        splits.notes.append(
+            f"data.share: the labels of {len(splits.train):,} of {total:,} training examples are "
+            "used"
+        )
+    return hidden
 
 
 def split_by_label_share(
