@@ -85,8 +85,9 @@ def test_adversarial_noise_disturbs_more_than_random_noise_of_the_same_norm() ->
     assert apart[ADVERSARIAL] > 1.5 * apart[RANDOM] > 0
 
 
-def test_each_cell_is_compared_with_the_whole_image() -> None:
-    losses = losses_of(Studies((CROSS_VIEW,), weight=0.5))
+@pytest.mark.parametrize("share", [0.5, None])
+def test_each_cell_is_compared_with_the_whole_image(share: float | None) -> None:
+    losses = losses_of(Studies((CROSS_VIEW,), weight=share))
     images = torch.randn(4, 3, 16, 16)
     own = losses.unlabelled(images)[CROSS_VIEW].detach()
     model, cells = losses.module.model, losses.module.cells
@@ -101,7 +102,7 @@ def test_each_cell_is_compared_with_the_whole_image() -> None:
             vector = maps[image, :, row, column]
             weight, bias = cells.weight[cell].detach().numpy(), cells.bias[cell].detach().numpy()
             guess = scipy.special.softmax(weight @ vector + bias)
-            total += 0.5 * scipy.stats.entropy(whole[image], guess)
+            total += (share or 1 / model.shape.cells) * scipy.stats.entropy(whole[image], guess)
     assert float(own) == pytest.approx(total, rel=1e-4)
 
 

@@ -37,7 +37,7 @@ class Studies:
     noise: str = NONE
     norm: float = 10.0
     probe: float = 1.0  # displacement at which the direction of the noise is looked for
-    weight: float = 1.0  # of the loss of each cell
+    weight: float | None = None  # of the loss of each cell; None: all together count 1
 
     @classmethod
     def of(cls, unlabelled: str, settings: Image) -> Studies:
@@ -130,7 +130,8 @@ class Losses:
         losses = {}
         if self.module.cells is not None:
             apart = divergence(targets[:, None], self.module.cells(features))
-            losses[CROSS_VIEW] = studies.weight * apart.sum()
+            weight = 1 / apart.shape[1] if studies.weight is None else studies.weight
+            losses[CROSS_VIEW] = weight * apart.sum()
         if VAT in studies.students:
             losses[VAT] = divergence(targets, model.logits(features)).sum()
         return losses

@@ -85,7 +85,12 @@ class Image:
         "paper's 1e-6 is lost in bf16)",
         low=1e-6,
     )
-    view_weight: float = key(1.0, "weight of the loss of each cell of cross-view", low=0.0)
+    view_weight: float | None = key(
+        None,
+        "weight of the loss of each cell of cross-view; auto: 1 divided by the number of cells, "
+        "so that all together count as much as the labels (1: their sum)",
+        low=0.0,
+    )
     most_bytes: int = key(
         16 << 20, "largest image file that is read, in bytes", low=1024, high=1 << 30
     )
