@@ -313,3 +313,9 @@ def test_passes_over_words_are_single_graphs(
     assert len(Counting.graphs) == 2 + (student == "vat")
     for name, loss in results[0].items():
         torch.testing.assert_close(loss, results[1][name])
+
+
+def test_adversarial_noise_meets_the_dropout_of_labelled_examples() -> None:
+    assert Finetune(unlabelled="cross-view", dropout=0.5).dropout_on_text(0.5) == 0.2
+    assert Finetune(unlabelled="vat", dropout=0.5).dropout_on_text(0.5) == 0.5
+    assert Finetune(unlabelled="vat", unlabelled_dropout=0.1).dropout_on_text(0.5) == 0.1

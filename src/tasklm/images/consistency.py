@@ -20,11 +20,11 @@ from tasklm.device.machine import Machine
 from tasklm.errors import RecipeError
 from tasklm.images.network import LEARN, STUDY, TEACH, CellModules, ImageNet
 from tasklm.recipe.image import Image
-from tasklm.recipe.raw_text import CROSS_VIEW, NO_STUDENT
+from tasklm.recipe.raw_text import CROSS_VIEW, NO_STUDENT, VAT
 from tasklm.registry import nearest
 from tasklm.students.vat import LEAST, still
 
-VAT, TASK = "vat", "task"  # names of losses
+TASK = "task"  # the name of a loss
 NONE, RANDOM, ADVERSARIAL = "none", "random", "adversarial"
 STUDENTS = (CROSS_VIEW, VAT)
 

@@ -8,6 +8,8 @@ from tasklm.recipe.parsing import key
 
 NO_STUDENT = "none"
 CROSS_VIEW = "cross-view"  # the student whose keys are about modules
+VAT = "vat"  # the student that adversarial noise disturbs
+TEXT_DROPOUT = 0.2  # as in the code of arXiv 1809.08370
 # where text without labels comes from: labels that data.share hides, data.unlabelled, selected text
 HIDDEN, FILE, PASSAGES = "hidden", "file", "passages"
 SOURCES = (HIDDEN, FILE, PASSAGES)
@@ -26,8 +28,15 @@ class RawText:
         ),
         later=True,
     )
-    unlabelled_dropout: float = key(
-        0.2, "dropout rate of stage 2 on text without labels", low=0.0, high=0.9, later=True
+    unlabelled_dropout: float | None = key(
+        None,
+        (
+            "dropout rate of stage 2 on text without labels; auto: 0.2, with vat that of labelled "
+            "examples"
+        ),
+        low=0.0,
+        high=0.9,
+        later=True,
     )
     unlabelled_after: float | None = key(
         None,
@@ -81,3 +90,13 @@ class RawText:
     def has_student(self) -> bool:
         """Whether stage 2 reads text without labels."""
         return self.unlabelled != NO_STUDENT
+
+    def dropout_on_text(self, labelled: float) -> float:
+        """The dropout rate on text without labels; `labelled` is that on labelled examples.
+
+        Adversarial noise would else teach a model to answer all alike that has less dropout than
+        with labels, and still be right about these.
+        """
+        if self.unlabelled_dropout is not None:
+            return self.unlabelled_dropout
+        return labelled if self.unlabelled == VAT else TEXT_DROPOUT

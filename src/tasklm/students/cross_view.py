@@ -48,7 +48,7 @@ class CrossView(Student):
         modules = room.consistency.auxiliaries(
             encoder.shape.width,
             getattr(encoder, "view_width", 0),
-            room.settings.unlabelled_dropout,
+            room.settings.dropout_on_text(room.settings.dropout),
         )
         chosen = chosen_modules(modules, room.settings.views)
         self.names = list(chosen)

@@ -20,6 +20,7 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Encoder
 from tasklm.models.task_model import TaskModel
+from tasklm.recipe.raw_text import VAT
 from tasklm.students.base import (
     STUDENTS,
     Classroom,
@@ -31,13 +32,12 @@ from tasklm.students.base import (
 )
 from tasklm.tokens.batches import TokenBatch
 
-NAME = "vat"
 # norm of the displacement at which the gradient is taken; the paper's 1e-6 is lost in bf16
 DISPLACED = 0.1
 LEAST = 1e-12  # norm that noise is divided by
 
 
-@STUDENTS.register(NAME)
+@STUDENTS.register(VAT)
 class VirtualAdversary(Student):
     """Adds adversarial noise to the embeddings, of one norm for each example."""
 
@@ -51,7 +51,7 @@ class VirtualAdversary(Student):
     def prepare(self, batch: TokenBatch, seed: int) -> RawBatch:
         """The batch itself: noise is drawn on the device."""
         holds = text_holds(self.consistency, batch)
-        return RawBatch(batch, holds, {NAME: holds})
+        return RawBatch(batch, holds, {VAT: holds})
 
     def search(self, model: TaskModel, raw: RawBatch, targets: Tensor, machine: Machine) -> Tensor:
         """The noise: of the direction in which answers change most."""
@@ -73,7 +73,7 @@ class VirtualAdversary(Student):
     ) -> Tensor:
         """The divergence of the model's answers to a text with these embeddings."""
         outputs = noisy_outputs(model, embedded, raw.text)
-        return self.consistency.divergence(outputs, targets, raw.masks[NAME])
+        return self.consistency.divergence(outputs, targets, raw.masks[VAT])
 
     def forward(
         self, model: TaskModel, raw: RawBatch, targets: Tensor, noise: Tensor | None
@@ -82,7 +82,7 @@ class VirtualAdversary(Student):
         assert noise is not None
         encoder: Any = model.encoder
         embedded = encoder.embed(raw.text) + noise
-        return {NAME: self._disturbance(model, raw, targets, embedded)}
+        return {VAT: self._disturbance(model, raw, targets, embedded)}
 
     def flops(self, cost: EncoderCost, head: Any, raw: RawBatch) -> float:
         """A pass of the primary, two to find the noise, for which no weight has a gradient, and

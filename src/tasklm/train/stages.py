@@ -319,7 +319,8 @@ def _raw_text(
     room = Classroom(task.consistency(), context.vocabulary, settings)
     encoder: Any = model.encoder
     student = student_class(settings.unlabelled, room.consistency)(room, encoder)
-    losses = RawLosses(Studying(model, student).to(machine.device), settings.unlabelled_dropout)
+    dropout = settings.dropout_on_text(settings.dropout)
+    losses = RawLosses(Studying(model, student).to(machine.device), dropout)
     stream = ExampleStream(context.raw, batch, seed, machine.compiles, task.packs)
     return RawText(losses, stream, machine, cost_of(context.encoder, context.shape), seed)
 
