@@ -11,10 +11,10 @@ import torch
 
 from tasklm.contestants.base import CONTESTANTS, Job, Learned
 from tasklm.device.machine import Machine
-from tasklm.pipeline.reading import labelled_data
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.toml import load
 from tasklm.tasks.base import TASKS, Label, score
+from tasklm.tasks.readers.labelled_share import labelled_data
 from tasklm.tasks.readers.splits import resolved
 from tests.end_to_end.kind_data import CASES, Case
 

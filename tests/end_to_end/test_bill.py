@@ -263,18 +263,18 @@ def test_a_bill_of_an_earlier_model_is_refused_until_the_run_is_finished(
 def test_labelled_data_that_changes_while_it_is_read_is_refused(
     data: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasklm.pipeline import reading
+    from tasklm.tasks.readers import labelled_share
 
     given = {**data[1], "data.dev": "", "data.test": "", "data.corpus": ""}
     train = write_jsonl(tmp_path / "train.jsonl", labelled(40, 1))
-    read = reading.read_splits
+    read = labelled_share.read_splits
 
     def slow(own: Any) -> Any:
         splits = read(own)
         write_jsonl(train, labelled(41, 1))
         return splits
 
-    monkeypatch.setattr(reading, "read_splits", slow)
+    monkeypatch.setattr(labelled_share, "read_splits", slow)
     with pytest.raises(DataError, match="the file changed while it was read"):
         trained(tmp_path / "run", {**given, "data.train": str(train)})
 
