@@ -36,8 +36,10 @@ def test_a_claim_is_decided_by_the_interval_of_the_mean_over_tasks() -> None:
     assert finding_of(CLAIM, {"one": difference(0.01, 0.03, 0.03)}).verdict == "undecided"
     assert finding_of(CLAIM, {"one": difference(-0.04, 0.03, 0.03)}).verdict == "not confirmed"
     assert finding_of(CLAIM, {}).sentence().endswith("not measured (b or a has no score).")
-    unpaired = finding_of(CLAIM, {}, "run has other test labels")
-    assert unpaired.sentence().endswith("not measured (run has other test labels).")
+    problem = "two: run has other test labels"
+    assert finding_of(CLAIM, {}, problem).sentence().endswith(f"not measured ({problem}).")
+    partly = finding_of(CLAIM, {"one": difference(0.01, 0.03, 0.03)}, problem)
+    assert partly.sentence().endswith(f"; one; not on {problem}).")
 
 
 def cell(task: str, line: str, score: float | None, published: float | None = None) -> Cell:

@@ -56,7 +56,7 @@ class Finding:
     low: float = 0.0
     high: float = 0.0
     tasks: dict[str, Difference] = field(default_factory=dict)
-    problem: str = ""  # why there is no difference, of rows that both have scores
+    problem: str = ""  # why rows that both have scores could not be compared on a task
 
     def sentence(self) -> str:
         """The verdict in words."""
@@ -66,7 +66,9 @@ class Finding:
             return f"{claim.text}: {UNMEASURED} ({why})."
         interval = f"{self.mean:+.1f} points, [{self.low:+.1f}, {self.high:+.1f}]"
         on = ", ".join(self.tasks)
-        return f"{claim.text}: {self.verdict} ({claim.better} − {claim.than}: {interval}; {on})."
+        apart = f"; not on {self.problem}" if self.problem else ""
+        rows = f"{claim.better} − {claim.than}"
+        return f"{claim.text}: {self.verdict} ({rows}: {interval}; {on}{apart})."
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ def _differences(
             both = scores[pair[0]], scores[pair[1]]
             differences[task] = difference_of(better, than, both, task)
         except RunError as error:
-            problem = str(error)
+            problem = f"{task}: {error}"
     return differences, problem
 
 
@@ -223,4 +225,4 @@ def finding_of(claim: Claim, differences: Mapping[str, Difference], problem: str
         verdict = CONFIRMED
     elif high < 0:
         verdict = AGAINST
-    return Finding(claim, verdict, mean, low, high, dict(differences))
+    return Finding(claim, verdict, mean, low, high, dict(differences), problem)
