@@ -9,7 +9,8 @@ are written.
 The folder of data has train, dev and the tests as SPLIT.jsonl or SPLIT.jsonl.gz with rows
 {"source", "target"}. --pairs takes the first so many training pairs. --decoding compares writing
 with a cache, in batches, with reading the whole text again for every token, and with `generate` of
-transformers, where it is installed, on a decoder of the same layers and widths with random weights.
+transformers, where it is installed, on a decoder of the same layers and widths with random weights,
+in turns, the shortest of three rounds. --run takes a run that is there in place of training one.
 The same command goes on where it was stopped.
 """
 
@@ -25,6 +26,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tasklm.errors import TaskLMError
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.toml import load
@@ -35,6 +38,7 @@ from tasklm.tracking import Tracker
 
 METRICS = ("bleu", "chrf", "bleu_tokenised")
 TIMED = 256  # sources whose texts are timed
+ROUNDS = 3
 
 
 def main() -> None:
@@ -42,9 +46,10 @@ def main() -> None:
     options = _options()
     try:
         data = _prepare(options)
-        run = options.work / _name(options)
-        settings = _settings(options, data)
-        fit(load(options.recipe, settings), run, Tracker())
+        run = options.run
+        if run is None:
+            run = options.work / _name(options)
+            fit(load(options.recipe, _settings(options, data)), run, Tracker())
         _scores(options, run, data)
         if options.decoding:
             _decoding(run, data["dev"])
@@ -60,6 +65,7 @@ def _options() -> argparse.Namespace:
     add("--work", type=Path, required=True, help="folder for data and runs")
     add("--corpus", help="file, folder or glob of raw text in both languages")
     add("--recipe", type=Path, help="recipe to start from")
+    add("--run", type=Path, help="a finished run to score and time")
     add("--minutes", type=float, help="budget of a run; otherwise that of the recipe")
     add("--seeds", type=int, default=1, help="fine-tunings")
     add("--pairs", type=int, help="training pairs; default: all")
@@ -138,30 +144,39 @@ def _decoding(run: Path, dev: Path) -> None:
     lines = dev.read_text(encoding="utf-8").splitlines()[:TIMED]
     sources = [json.loads(line)["source"] for line in lines]
     predictor = Predictor(run / "model")
-    print(f"{len(sources)} texts on {predictor.answering.device}, texts per second:")
+    ways: dict[str, Callable[[Sequence[str]], Any]] = {}
     for beam in (1, 5):
         at_once = predictor.searching(beam)
-        print(f"  beam {beam}, in batches: {_rate(at_once.answers, sources):.1f}")
-        some = sources[: TIMED // 8]
-        one_by_one = _rate(lambda texts, of=at_once: [of.answers([one]) for one in texts], some)
-        print(f"  beam {beam}, one by one: {one_by_one:.1f}")
-    if (rate := _transformers_rate(predictor, sources)) is not None:
-        print(f"  transformers, generate with beam 5 and a cache, random weights: {rate:.1f}")
+        ways[f"beam {beam}, in batches"] = at_once.answers
+        ways[f"beam {beam}, one by one"] = lambda texts, of=at_once: [
+            of.answers([one]) for one in texts[: TIMED // 8]
+        ]
+    generate = _transformers(predictor, sources)
+    if generate is not None:
+        ways["transformers, generate with beam 5 and a cache, random weights"] = generate
+    seconds = {name: float("inf") for name in ways}
+    with torch.inference_mode():
+        for write in ways.values():
+            write(sources[:8])  # the first call also allocates
+        for _ in range(ROUNDS):
+            for name, write in ways.items():
+                started = time.perf_counter()
+                write(sources)
+                seconds[name] = min(seconds[name], time.perf_counter() - started)
+    print(f"{len(sources)} texts on {predictor.answering.device}, texts per second:")
+    for name, took in seconds.items():
+        count = TIMED // 8 if name.endswith("one by one") else len(sources)
+        print(f"  {name}: {count / took:.1f}")
+    if generate is not None:
+        ratio = seconds[list(ways)[-1]] / seconds["beam 5, in batches"]
+        print(f"  beam 5, in batches, beside generate: {ratio:.2f} times as fast")
 
 
-def _rate(write: Callable[[Sequence[str]], Any], sources: Sequence[str]) -> float:
-    write(sources[:8])  # the first call also allocates
-    started = time.perf_counter()
-    write(sources)
-    return len(sources) / (time.perf_counter() - started)
-
-
-def _transformers_rate(predictor: Predictor, sources: Sequence[str]) -> float | None:
-    """Texts per second of BART with the same layers, widths and lengths; None without the
-    package.
+def _transformers(predictor: Predictor, sources: Sequence[str]) -> Callable[..., None] | None:
+    """Writes the texts of sources by BART with the same layers, widths and lengths; None without
+    the package.
     """
     try:
-        import torch
         from transformers import BartConfig, BartForConditionalGeneration
     except ImportError:
         return None
@@ -197,8 +212,7 @@ def _transformers_rate(predictor: Predictor, sources: Sequence[str]) -> float | 
             if len(texts) < 64:
                 return
 
-    with torch.inference_mode():
-        return _rate(generate, sources)
+    return generate
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tasklm.tasks.heads.decoders import (
     DecoderHead,
     Table,
     TorchArrays,
+    largest,
     source_of,
     taught_logits,
     write,
@@ -137,7 +139,8 @@ def test_steps_with_a_cache_are_those_without(decoder: str) -> None:
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize(("beam", "penalty"), [(1, 1.0), (4, 1.0), (3, 0.0), (3, 0.6)])
 def test_a_batch_finds_what_a_plain_search_finds(decoder: str, beam: int, penalty: float) -> None:
-    search = Search(beam=beam, penalty=penalty, longest=14, stretch=1.0, best=beam)
+    # longer than the decoder has room for at first
+    search = Search(beam=beam, penalty=penalty, longest=19, stretch=1.0, best=beam)
     for seed in range(2):
         model, batch = model_of(decoder, search, seed), sources(3, 7, seed)
         with torch.inference_mode():
@@ -214,7 +217,7 @@ class Drawn:
     def __init__(self, rows: Sequence[int], arrays: str) -> None:
         self.step, self.arrays, self.rows, self.sizes = 0, arrays, list(rows), []
 
-    def next(self, tokens: object) -> object:
+    def next(self, tokens: object) -> Any:
         own = np.asarray(tokens)
         self.step += 1
         logs = np.stack(
@@ -225,6 +228,11 @@ class Drawn:
         )
         return torch.from_numpy(logs) if self.arrays == "torch" else logs
 
+    def best(self, tokens: object, count: int) -> Any:
+        if self.arrays == "torch":
+            return self.next(tokens).topk(count, -1)
+        return NumpyArrays().top(self.next(tokens), count)
+
     def reorder(self, parents: object) -> None:
         pass
 
@@ -233,13 +241,30 @@ class Drawn:
         self.sizes.append(len(self.rows))
 
 
+@pytest.mark.parametrize("types", [7, 64, 32 * 12, 32 * 12 + 1, 960])
+def test_the_largest_of_many_are_those_of_a_plain_search(types: int) -> None:
+    draw = torch.Generator().manual_seed(types)
+    for values in (
+        torch.randn(3, 2, types, generator=draw),
+        torch.arange(float(types)).expand(3, 2, types),  # neighbours: each of another group
+        -torch.arange(float(types)).roll(5).expand(3, 2, types),
+        torch.where(torch.arange(types) % max(1, types // 32) == 0, 1.0, -torch.inf),  # one group
+    ):
+        for count in (1, 4, 10):
+            best, places, most = largest(values, count)
+            wanted, _ = values.topk(min(count, types), -1)
+            assert torch.equal(best, wanted) and torch.equal(most, wanted[..., :1])
+            assert torch.equal(values.gather(-1, places), wanted)
+            assert (places.sort(-1).values.diff(dim=-1) > 0).all()  # none twice
+
+
 def test_both_libraries_of_arrays_find_the_same() -> None:
     search = Search(beam=3)
     limits = np.array([2, 5, 9])
     first = np.array([7, 7, 8])
     drawn = Drawn(range(3), "numpy")
     ours = beam_search(drawn, first, limits, search, 0, NumpyArrays())
-    assert drawn.sizes == [1]  # two of three are finished: they are written no longer
+    assert drawn.sizes == [2, 1]  # those that are finished are written no longer
     theirs = beam_search(
         Drawn(range(3), "torch"),
         torch.from_numpy(first),

@@ -38,6 +38,11 @@ class OnnxSteps:
         logs[..., self.never] = -np.inf
         return logs
 
+    def best(self, tokens: NDArray[np.int64], count: int) -> tuple[Any, Any]:
+        """The likeliest of them, and their numbers."""
+        logs = self.next(tokens)
+        return NumpyArrays().top(logs, min(count, logs.shape[-1]))
+
     def reorder(self, parents: NDArray[np.int64]) -> None:
         """Continues with the hypotheses that had the numbers (rows, beam)."""
         rows = len(parents)

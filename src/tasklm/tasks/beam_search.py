@@ -16,7 +16,8 @@ import numpy as np
 
 from tasklm.tasks.writing import FEWEST, Search
 
-LOOKS = 8  # steps after which a device is asked whether all examples are finished
+LOOKS = 8  # steps after which a device is asked which examples are finished
+LEAVING = 8  # so many times the finished examples are all: then they leave the batch
 NEVER = -float("inf")
 LATER = 1e6  # hypotheses that did not end come after those that did, whose scores are not as low
 
@@ -24,9 +25,9 @@ LATER = 1e6  # hypotheses that did not end come after those that did, whose scor
 class Writing(Protocol):
     """A decoder in the middle of the texts (rows, beam) of some examples."""
 
-    def next(self, tokens: Any) -> Any:
-        """The logarithmic probabilities (rows, beam, vocabulary) of what follows the last tokens
-        (rows, beam).
+    def best(self, tokens: Any, count: int) -> tuple[Any, Any]:
+        """The `count` likeliest tokens, or all, to follow each of the last tokens (rows, beam):
+        their logarithmic probabilities and their numbers (rows, beam, count).
         """
         ...
 
@@ -145,7 +146,7 @@ def beam_search(
 
     `first` (rows,) are the tokens that begin each text, `limits` (rows,) its most tokens, which the
     one that ends it counts among; −1 follows the last token. Finished examples leave the batch as
-    soon as they are half of it.
+    soon as they are an eighth of it.
     """
     longest, gone = int(limits.max()), []
     at_work = _begun(first, limits, search.beam, arrays)
@@ -156,7 +157,7 @@ def beam_search(
         finished = int(at_work.done.sum())
         if finished == len(at_work.done):
             break
-        if 2 * finished >= len(at_work.done):
+        if LEAVING * finished >= len(at_work.done):
             gone.append(at_work.rows(at_work.done))
             going_on = ~at_work.done
             at_work = at_work.rows(going_on)
@@ -179,11 +180,11 @@ def _begun(first: Any, limits: Any, beam: int, arrays: Arrays) -> Open:
 def _step(of: Open, writing: Writing, step: int, search: Search, end: int, arrays: Arrays) -> None:
     """Writes a token more of each hypothesis."""
     rows, beam = of.last.shape
-    logs = writing.next(of.last)
-    types = logs.shape[-1]
-    total = (of.scores[..., None] + logs).reshape(rows, beam * types)
-    best, places = arrays.top(total, min(2 * beam, beam * types))
-    parents, words = places // types, places % types
+    logs, following = writing.best(of.last, 2 * beam)
+    each = logs.shape[-1]
+    total = (of.scores[..., None] + logs).reshape(rows, beam * each)
+    best, places = arrays.top(total, min(2 * beam, beam * each))
+    parents, words = places // each, arrays.take(following.reshape(rows, beam * each), places)
     longer = arrays.take(of.tokens, parents)
     longer[:, :, step - 1] = words
     ends = words == end

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -29,6 +28,7 @@ class Texts(Protocol):
 
 
 HIDDEN = -1e4  # the score of what is not a token of the source
+GROUP = 32  # numbers of which the largest is looked at first
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class TorchArrays:
     def take(self, values: Tensor, places: Tensor) -> Tensor:
         """The entries (rows, places, …) of values (rows, entries, …)."""
         places = places.reshape(*places.shape, *(1,) * (values.dim() - 2))
-        return values.take_along_dim(places, 1)
+        return values.gather(1, places.expand(*places.shape[:2], *values.shape[2:]))
 
     def where(self, holds: Tensor, one: Any, other: Any) -> Tensor:
         """One where something holds, and the other elsewhere."""
@@ -210,22 +210,48 @@ class TorchArrays:
         return torch.cat(parts, 1)
 
 
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest values along the last axis, in order, their places, and the largest of all.
+
+    `topk` is slow where there are many: it looks only at the groups whose maxima are the largest.
+    """
+    types = values.shape[-1]
+    groups = types // GROUP
+    if groups <= count or types % GROUP:
+        best, places = values.topk(min(count, types), -1)
+        return best, places, best[..., :1]
+    flat = values.reshape(-1, groups, GROUP)
+    maxima, chosen = flat.amax(-1).topk(count, -1)
+    firsts = torch.arange(len(flat), device=values.device)[:, None] * groups
+    near = flat.flatten(0, 1)[(firsts + chosen).flatten()].view(len(flat), -1)
+    best, places = near.topk(count, -1)
+    numbers = chosen[..., None] * GROUP + torch.arange(GROUP, device=values.device)
+    places = numbers.flatten(1).gather(-1, places)
+    shape = *values.shape[:-1], count
+    return best.view(shape), places.view(shape), maxima[:, :1].view(*values.shape[:-1], 1)
+
+
 class Together:
     """One model, or several whose probabilities are averaged, that write the same texts."""
 
     def __init__(self, tables: list[Table], steps: list[DecoderSteps], never: Tensor) -> None:
         self.tables, self.steps, self.never = tables, steps, never
 
-    def next(self, tokens: Tensor) -> Tensor:
-        """The logarithmic probabilities of the next tokens."""
-        logs = [
-            table.logits(one.states(tokens)).float().log_softmax(-1)
+    def best(self, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The likeliest next tokens: their logarithmic probabilities and numbers."""
+        logits = [
+            table.logits(one.states(tokens)).float()
             for table, one in zip(self.tables, self.steps, strict=True)
         ]
-        mean = logs[0]
-        if len(logs) > 1:
-            mean = torch.stack(logs).logsumexp(0) - float(np.log(len(logs)))
-        return mean.masked_fill(self.never, -torch.inf)
+        if len(logits) > 1:
+            mean = torch.stack([one.log_softmax(-1) for one in logits]).logsumexp(0)
+            logits = [mean]
+        (one,) = logits
+        unwritten = one.index_select(-1, self.never)  # probable as they may be
+        values, words, most = largest(one.index_fill_(-1, self.never, -torch.inf), count)
+        sums = (one - most).exp_().sum(-1, keepdim=True)
+        sums += (unwritten - most).exp_().sum(-1, keepdim=True)
+        return values - most - sums.log_(), words
 
     def reorder(self, parents: Tensor) -> None:
         """Continues with other hypotheses."""
@@ -248,10 +274,8 @@ def write(models: Sequence[Any], search: Search, vocabulary: Writer, batch: Text
         steps.append(model.head.begin(table, memory, seen, search.beam))
         types = len(table.weight)
     device = batch.ids.device
-    never = torch.arange(types, device=device) >= len(vocabulary)
-    for token in vocabulary.specials:
-        if token != vocabulary.sep:
-            never[token] = True
+    others = [token for token in vocabulary.specials if token != vocabulary.sep]
+    never = torch.tensor([*others, *range(len(vocabulary), types)], device=device)
     sizes = (batch.pieces > 0).sum(1).cpu().numpy() - 2
     limits = torch.from_numpy(search.limits(sizes)).to(device)
     writing: Writing = Together(tables, steps, never)

@@ -7,7 +7,7 @@ long warm-up. Positions are sines, which have no longest text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +20,9 @@ from tasklm.tasks.writing import Search
 EPSILON = 1e-5
 HEAD_WIDTH = 32  # of an attention head; twice that in wide decoders
 WIDE = 512
-Pair = tuple[Tensor, Tensor]  # keys and values (rows · beam, heads, tokens, head width)
+# what the queries of a layer find among keys and values of the text (rows, heads, beam, head width)
+Look = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+ROOM = 16  # steps that there is room for at first; then twice as many, and so on
 SPREAD = 0.55  # of first weights, times 1/√width: as in the encoders
 INNER = 4  # times the width, between the two maps of a layer
 
@@ -154,29 +156,20 @@ class TransformerDecoder(DecoderHead):
         tokens: Tensor,
         position: Tensor,
         memory: tuple[list[list[Tensor]], Tensor],
-        before: Sequence[Pair],
-    ) -> tuple[Tensor, list[Pair]]:
-        """The states (rows, beam, width) after the last tokens (rows, beam), and keys and values
-        with those of these tokens.
+        look: Look,
+    ) -> Tensor:
+        """The states (rows, beam, width) after the last tokens (rows, beam).
 
-        `memory`: keys and values of the sources by layer, and which of them are tokens.
+        `memory`: keys and values of the sources by layer, and which of them are tokens; `look`
+        finds what each hypothesis sees of its own text.
         """
-        rows, beam = tokens.shape
         sources, seen = memory
         states = self.embed(table, tokens, position)
-        longer = []
         for number, layer in enumerate(self.stack):
-            queries, keys, values = layer.own_parts(states.reshape(rows * beam, 1, -1))
-            if before:
-                keys = torch.cat((before[number][0], keys), 2)
-                values = torch.cat((before[number][1], values), 2)
-            longer.append((keys, values))
-            mixed = functional.scaled_dot_product_attention(queries, keys, values)
-            by_text = mixed.reshape(rows, beam, self.heads, -1).transpose(1, 2)
-            states = layer.after_own(states, by_text)
+            states = layer.after_own(states, look(number, *layer.own_parts(states)))
             states = layer.after_source(states, sources[number], seen)
         normed: Tensor = self.norm(states)
-        return normed, longer
+        return normed
 
     @property
     def state_shape(self) -> tuple[int, int, int]:
@@ -190,13 +183,23 @@ class TransformerDecoder(DecoderHead):
     def step_of(
         self, table: Table, tokens: Tensor, seen: Tensor, memory: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The same as `step`; the state grows by a token."""
-        before = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in state]
+        """The same as `step`; every hypothesis has keys and values of its own, which grow by a
+        token.
+        """
+        after = []
+
+        def look(number: int, queries: Tensor, *new: Tensor) -> Tensor:
+            grown = torch.cat((state[number], torch.stack(new).transpose(2, 3)[..., None, :]), 4)
+            after.append(grown)
+            keys, values = grown.flatten(1, 2)
+            asking = queries.transpose(1, 2).flatten(0, 1)[:, :, None]
+            mixed = functional.scaled_dot_product_attention(asking, keys, values)
+            return mixed.reshape(*tokens.shape, self.heads, -1).transpose(1, 2)
+
         sources = [[layer[0], layer[1]] for layer in memory]
         position = torch.full((1,), state.shape[5], dtype=torch.int64)
-        states, longer = self.step(table, tokens, position, (sources, seen[:, None, None]), before)
-        after = torch.stack([torch.stack(pair) for pair in longer])
-        return states, after.reshape(*after.shape[:2], *tokens.shape, *after.shape[3:])
+        states = self.step(table, tokens, position, (sources, seen[:, None, None]), look)
+        return states, torch.stack(after)
 
     def flops_of(self, rows: int, source: int, written: int, vocabulary: int) -> float:
         """The FLOPs of a forward pass: of maps, of both attentions, and of the logits."""
@@ -213,7 +216,9 @@ class TransformerDecoder(DecoderHead):
 
 
 class TransformerSteps(DecoderSteps):
-    """Keys and values of the tokens before, (rows · beam, heads, tokens, head width) by layer.
+    """Keys and values of all tokens that any hypothesis of an example has written, in the order of
+    writing, and which are of others than each hypothesis descends from: nothing is copied when
+    hypotheses change places.
 
     All hypotheses of an example ask the same source, as if they were so many tokens of one text.
     """
@@ -228,25 +233,43 @@ class TransformerSteps(DecoderSteps):
     ) -> None:
         self.decoder, self.table, self.sources, self.seen = decoder, table, sources, seen
         self.beam, self.done = beam, 0
-        self.before: list[Pair] = []
+        self.written: list[list[Tensor]] = [[] for _ in sources]  # (rows, heads, room, head width)
+        self.new_others = ~torch.eye(beam, dtype=torch.bool, device=seen.device)
+        self.others = self.new_others.new_zeros(len(seen), beam, 0)  # (rows, beam, tokens)
 
     def states(self, tokens: Tensor) -> Tensor:
         """The states (rows, beam, width) after the last tokens (rows, beam)."""
         position = torch.full((1,), self.done, device=tokens.device)
         memory = self.sources, self.seen
-        states, self.before = self.decoder.step(self.table, tokens, position, memory, self.before)
+        self.others = torch.cat((self.others, self.new_others.expand(len(tokens), -1, -1)), 2)
+        states = self.decoder.step(self.table, tokens, position, memory, self._look)
         self.done += 1
         return states
 
+    def _look(self, number: int, queries: Tensor, *new: Tensor) -> Tensor:
+        """What hypotheses see of their texts; the layer keeps the keys and values of these."""
+        first, stop = self.done * self.beam, (self.done + 1) * self.beam
+        parts = self.written[number]
+        if not parts or stop > parts[0].shape[2]:
+            room = max(ROOM * self.beam, 2 * first)
+            grown = [one.new_empty(*one.shape[:2], room, one.shape[3]) for one in new]
+            for place, part in zip(grown, parts, strict=False):
+                place[:, :, :first] = part
+            self.written[number] = parts = grown
+        for part, one in zip(parts, new, strict=True):
+            part[:, :, first:stop] = one
+        keys, values = (part[:, :, :stop] for part in parts)
+        scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(2, 3)
+        shares = scores.masked_fill_(self.others[:, None], -torch.inf).softmax(-1)
+        mixed: Tensor = shares.to(values.dtype) @ values
+        return mixed
+
     def reorder(self, parents: Tensor) -> None:
         """Continues with the hypotheses that had the numbers (rows, beam)."""
-        firsts = torch.arange(len(parents), device=parents.device)[:, None] * self.beam
-        places = (firsts + parents).flatten()
-        self.before = [(keys[places], values[places]) for keys, values in self.before]
+        self.others = self.others.gather(1, parents[..., None].expand_as(self.others))
 
     def keep(self, rows: Tensor) -> None:
         """Continues with some of the texts: (rows,) bool."""
-        hypotheses = rows.repeat_interleave(self.beam)
-        self.before = [(keys[hypotheses], values[hypotheses]) for keys, values in self.before]
+        self.written = [[part[rows] for part in layer] for layer in self.written]
         self.sources = [[part[rows] for part in layer] for layer in self.sources]
-        self.seen = self.seen[rows]
+        self.seen, self.others = self.seen[rows], self.others[rows]
