@@ -20,10 +20,10 @@ from tasklm.errors import RecipeError
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.model_sections import Tokens
 from tasklm.recipe.toml import load
-from tasklm.report.page import Html
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import SILENT, Tracker
 from tasklm.train import stage_runs
+from tests.charts import choose
 from tests.in_memory import use_memory
 from tests.onnx_once import use_onnx_once
 
@@ -51,32 +51,6 @@ OBJECTS = [
 FIRST = ("pipeline/test_report.py", "budget/test_costs_memory.py")
 
 
-# The folders of tests about something else than reports, of which their runs write many. Charts,
-# which take half of such a run, are drawn in all others: end_to_end/ has every kind of task.
-WITHOUT_CHARTS = {
-    "benchmarks",
-    "comparing",
-    "coverage",
-    "docs",
-    "export",
-    "forecasting",
-    "influence",
-    "labelling",
-    "students",
-    "studying",
-    "tasks",
-    "updating",
-}
-CHARTS = (
-    "answers.heat_map",
-    "answers.reliability",
-    "encoder_pictures.head_grid",
-    "encoder_pictures.scatter",
-    "sections.line_chart",
-    "selection.histogram",
-)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts two files first; the others stay in their order."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
@@ -98,11 +72,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _charts_are_left_out(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In the folders that say so."""
+    """Where tests can do without them."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.relative_to(Path(__file__).parent).parts[0] in WITHOUT_CHARTS:
-            for name in CHARTS:
-                patch.setattr(f"tasklm.report.{name}", lambda *_, **__: Html(""))
+        choose(request.path.relative_to(Path(__file__).parent), patch)
         yield
 
 

@@ -20,7 +20,7 @@ class _Contents(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """What stands for a value."""
         if isinstance(value, torch.Tensor):
-            held = value.detach().cpu().contiguous()
+            held = value.detach().cpu().reshape(-1).contiguous()
             kind = (type(value).__name__, str(value.dtype), tuple(value.shape))
             return tuple, ((*kind, held.view(torch.uint8).numpy().tobytes()),)
         return NotImplemented
