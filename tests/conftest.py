@@ -20,13 +20,15 @@ from tasklm.errors import RecipeError
 from tasklm.pipeline.flow import fit
 from tasklm.recipe.model_sections import Tokens
 from tasklm.recipe.toml import load
-from tasklm.report.page import Html
 from tasklm.tokens.tokenizer import Vocabulary, train_vocabulary
 from tasklm.tracking import SILENT, Tracker
 from tasklm.train import stage_runs
+from tests.charts import choose
 from tests.in_memory import use_memory
+from tests.onnx_once import use_onnx_once
 
 use_memory()
+use_onnx_once()
 # pictures of classes in reports are drawn with as few steps as t-SNE takes; those of
 # analysis/test_class_vectors.py with as many as ever
 STEPS_OF_PICTURES, class_vectors.STEPS = class_vectors.STEPS, 250
@@ -47,32 +49,6 @@ OBJECTS = [
 # In a fresh clone one worker has most of Numba's kernels compiled in the first file; meanwhile the
 # other does what needs hardly any.
 FIRST = ("pipeline/test_report.py", "budget/test_costs_memory.py")
-
-
-# The folders of tests about something else than reports, of which their runs write many. Charts,
-# which take half of such a run, are drawn in all others: end_to_end/ has every kind of task.
-WITHOUT_CHARTS = {
-    "benchmarks",
-    "comparing",
-    "coverage",
-    "docs",
-    "export",
-    "forecasting",
-    "influence",
-    "labelling",
-    "students",
-    "studying",
-    "tasks",
-    "updating",
-}
-CHARTS = (
-    "answers.heat_map",
-    "answers.reliability",
-    "encoder_pictures.head_grid",
-    "encoder_pictures.scatter",
-    "sections.line_chart",
-    "selection.histogram",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -96,11 +72,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _charts_are_left_out(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In the folders that say so."""
+    """Where tests can do without them."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.relative_to(Path(__file__).parent).parts[0] in WITHOUT_CHARTS:
-            for name in CHARTS:
-                patch.setattr(f"tasklm.report.{name}", lambda *_, **__: Html(""))
+        choose(request.path.relative_to(Path(__file__).parent), patch)
         yield
 
 

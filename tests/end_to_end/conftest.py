@@ -26,6 +26,7 @@ QUICK = {
     "train.learning_rate": "0.003",
     "finetune.learning_rate": "0.003",
     "finetune.batch": "16",
+    "evaluate.bootstrap": "100",
     "finetune.wide": "false",  # alone it would solve these tasks, and the network learn nothing
     "hardware.device": "cpu",
     "hardware.precision": "fp32",

@@ -30,7 +30,9 @@ POINTS = [
 
 
 def command(files: Path, out: Path) -> list[str]:
-    given = options(files, train__checkpoint_seconds="0", train__seeds="2", finetune__seeds="1")
+    few = {"evaluate__baselines": "false", "evaluate__bootstrap": "100"}
+    few |= {"train__checkpoint_seconds": "0", "finetune__seeds": "1"}
+    given = options(files, train__seeds="2", **few)
     words = [
         "fit",
         given.pop("data.train"),

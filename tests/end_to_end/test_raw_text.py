@@ -28,12 +28,12 @@ from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.forking import Commands
 from tests.end_to_end.kind_data import CASES
 from tests.end_to_end.test_kill import kill_at
-from tests.end_to_end.test_processes import losses, several
-from tests.end_to_end.test_processes import run as run_words
+from tests.end_to_end.test_processes import losses
 from tests.end_to_end.test_several import tagged
 
 FAST = {**QUICK, "train.steps": "6", "finetune.epochs": "2", "finetune.seeds": "1"}
 FAST |= {"evaluate.baselines": "false", "evaluate.bootstrap": "100"}
+FAST |= {"select.influence_steps": "5", "select.influence_model": "tiny"}
 KINDS = {case.kind: case for case in CASES}
 
 
@@ -288,15 +288,17 @@ def test_killed_beside_raw_text_ends_in_identical_weights(
     assert all(np.array_equal(one[key].numpy(), other[key].numpy()) for key in one)
 
 
-def test_two_processes_train_what_one_trains(data: Path, tmp_path: Path) -> None:
+def test_two_processes_train_what_one_trains(
+    data: Path, tmp_path: Path, commands: Commands
+) -> None:
     """But for the order of sums: without dropout, whose draws are each process's own."""
     values = settings(
         data, "tag", "cross-view", finetune__dropout="0", finetune__unlabelled_dropout="0"
     )
     one, two = tmp_path / "one" / "run", tmp_path / "two" / "run"
     run(one, values)
-    result = run_words([*several(2), "-m", "tasklm", *words_of(values, two)])
-    assert result.returncode == 0, result.stderr[-2000:]
+    commands.run(words_of(values, two), processes=2)
+    assert read_json(two / "manifest.json")["processes"] == 2
     ours, theirs = (losses(folder / "stage2" / "seed-1") for folder in (one, two))
     assert len(ours) == len(theirs) > 1
     for (step, values_of), (_, others) in zip(ours, theirs, strict=True):

@@ -94,11 +94,16 @@ def seed_draws(trainings: int, tunings: int) -> list[list[int]]:
 
 
 def values_of(metric: str, classes: int, gold: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The score of every row on every resample of the examples: (resamples, rows)."""
-    draws = [list(draw) for draw in itertools.product(range(len(gold)), repeat=len(gold))]
-    return np.array(
-        [[scored(metric, gold[picked], row[picked], classes) for row in rows] for picked in draws]
-    )
+    """The score of every row on every resample of the examples: (resamples, rows).
+
+    Draws of the same examples in another order are of one score.
+    """
+    draws = [tuple(sorted(draw)) for draw in itertools.product(range(len(gold)), repeat=len(gold))]
+    of_draw = {
+        draw: [scored(metric, gold[list(draw)], row[list(draw)], classes) for row in rows]
+        for draw in set(draws)
+    }
+    return np.array([of_draw[draw] for draw in draws])
 
 
 def is_quantile(value: float, share: float, every: np.ndarray) -> bool:
