@@ -25,10 +25,8 @@ from tasklm.tracking import SILENT, Tracker
 from tasklm.train import stage_runs
 from tests.charts import choose
 from tests.in_memory import use_memory
-from tests.onnx_once import use_onnx_once
 
 use_memory()
-use_onnx_once()
 # pictures of classes in reports are drawn with as few steps as t-SNE takes; those of
 # analysis/test_class_vectors.py with as many as ever
 STEPS_OF_PICTURES, class_vectors.STEPS = class_vectors.STEPS, 250
