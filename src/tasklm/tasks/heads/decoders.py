@@ -249,7 +249,7 @@ class Together:
         (one,) = logits
         unwritten = one.index_select(-1, self.never)  # probable as they may be
         values, words, most = largest(one.index_fill_(-1, self.never, -torch.inf), count)
-        sums = (one - most).exp_().sum(-1, keepdim=True)
+        sums = one.sub_(most).exp_().sum(-1, keepdim=True)
         sums += (unwritten - most).exp_().sum(-1, keepdim=True)
         return values - most - sums.log_(), words
 
