@@ -48,7 +48,7 @@ SLOW = {
         "sympy",
     ),
 }
-NEEDED = {"torch", "numpy", "scipy", "tokenizers"}  # by a model with a wide part
+NEEDED = {"numpy", "scipy", "tokenizers"}  # by a model with a wide part
 LENGTH = 16
 TEXT = "the dog likes water"
 GIVEN = {  # where a text alone is none
@@ -138,6 +138,12 @@ def test_predicting_imports_what_the_model_needs(model: Path) -> None:
     assert "tasklm.tasks.baselines.wide" in modules and modules & SLOW == NEEDED
 
 
+def test_many_texts_wait_for_torch(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the dog likes water\nthe cat sees music\n")
+    modules, lines = command("predict", str(model), str(tmp_path / "texts.txt"))
+    assert len(lines) == 2 and modules & SLOW == {*NEEDED, "torch"}
+
+
 def test_kinds_of_tasks_import_no_torch() -> None:
     modules, _ = imported("from tasklm.tasks.base import TASKS; TASKS.names()")
     assert "tasklm.tasks.span" in modules and "torch" not in modules
@@ -146,7 +152,7 @@ def test_kinds_of_tasks_import_no_torch() -> None:
 def test_predicting_with_a_linear_model_imports_no_torch(linear_models: dict[str, Path]) -> None:
     modules, lines = command("predict", str(linear_models["classify"]), "the dog likes water")
     assert len(json.loads(lines[0])["probabilities"]) == 3
-    assert modules & SLOW == NEEDED - {"torch"}
+    assert modules & SLOW == NEEDED
 
 
 def test_linear_models_of_every_kind_answer_without_torch(linear_models: dict[str, Path]) -> None:
@@ -164,7 +170,7 @@ def test_linear_models_of_every_kind_answer_without_torch(linear_models: dict[st
 def test_several_linear_models_answer_without_torch(several: Path) -> None:
     modules, lines = command("predict", str(several), TEXT, "--task", "all")
     assert set(json.loads(lines[0])["tasks"]) == set(KINDS)
-    assert modules & SLOW == NEEDED - {"torch"}
+    assert modules & SLOW == NEEDED
 
 
 def test_in_python_a_linear_model_is_loaded_without_torch(linear_models: dict[str, Path]) -> None:

@@ -71,6 +71,7 @@ def predict(
     Example: tasklm predict runs/photos/model photo.png more-photos/
     """
     from tasklm.recipe.data_sections import Data
+    from tasklm.serve.inputs import is_file
     from tasklm.serve.predictor import Predictor
 
     what, *others = given or ["-"]
@@ -81,7 +82,8 @@ def predict(
         return
     if others:
         raise RecipeError([f"one input at a time: give {others[0]!r} to another tasklm predict"])
-    predictor = Predictor(model, data=Data(text_column=text_column or ""))
+    data = Data(text_column=text_column or "")
+    predictor = Predictor(model, data=data, few=what != "-" and not is_file(what))
     if beam is not None or n_best != 1:
         predictor = predictor.searching(beam, n_best)
     for answer in _answers(predictor, what, task, coverage):

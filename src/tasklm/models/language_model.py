@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from tasklm.encoders.base import Shape
-from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits
+from tasklm.encoders.checkpoints.weight_shapes import shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.models.damage import damage_is_clear

@@ -20,7 +20,8 @@ from tasklm.budget.costs import EncoderCost
 from tasklm.budget.recurrent import cost_class
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import ENCODERS, Shape
-from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits
+from tasklm.encoders.checkpoints.weight_shapes import shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import RunError
 from tasklm.models.answering import Loaded, kept_by, require_width

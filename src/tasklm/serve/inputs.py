@@ -58,7 +58,7 @@ def given_by(
         for line in _lines(stdin):
             if line.strip():
                 yield of_text(line.rstrip("\r\n"))
-    elif not _is_file(what):
+    elif not is_file(what):
         if _json_object(what) is None:
             refuse_path(what)
         yield of_text(what)
@@ -144,7 +144,8 @@ def _json_object(text: str) -> Mapping[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
-def _is_file(what: str) -> bool:
+def is_file(what: str) -> bool:
+    """Whether what is given is the path of a file, not a text."""
     try:
         return Path(what).is_file()
     except (OSError, ValueError):  # a text too long to be a file name

@@ -43,14 +43,19 @@ class Predictor:
     """The model of a folder, or the ONNX file of an export, which runs on the CPU.
 
     PyTorch is imported for networks alone: neither the linear model of words nor an ONNX file needs
-    it.
+    it. With `few` texts to answer, small networks do without it too, on the CPU: its import would
+    take longer than they do.
 
     `data` names the columns of rows if they differ from the defaults, for each of several tasks by
     its name; an export knows those set in its recipe.
     """
 
     def __init__(
-        self, folder: Path, hardware: Hardware | None = None, data: Columns | None = None
+        self,
+        folder: Path,
+        hardware: Hardware | None = None,
+        data: Columns | None = None,
+        few: bool = False,
     ) -> None:
         # fp32: a prediction must not depend on the machine's precision
         self.hardware = hardware or Hardware(precision="fp32")
@@ -61,7 +66,7 @@ class Predictor:
             self.columns = dict(data)
         self._name = ""  # of one of several tasks
         self._calibration: Calibration | None = None  # once it is read
-        self.answering = _opened(folder, self.hardware)
+        self.answering = _opened(folder, self.hardware, few)
         if is_export(folder):
             config = self.loaded.config
             for name, columns in config["columns_by_task"].items():
@@ -195,7 +200,7 @@ class Predictor:
             yield from zip(block, self.answers(block), strict=True)
 
 
-def _opened(folder: Path, hardware: Hardware) -> Answering:
+def _opened(folder: Path, hardware: Hardware, few: bool) -> Answering:
     """What answers for a folder: an ONNX file, the linear model alone, or networks."""
     if is_export(folder):
         if hardware.device not in ("auto", "cpu"):
@@ -205,6 +210,11 @@ def _opened(folder: Path, hardware: Hardware) -> Answering:
     saved = read_saved_model(folder)
     if saved.is_linear:
         return load_linear(saved)
+    if few:
+        from tasklm.models.numpy_networks import open_numpy
+
+        if (networks := open_numpy(saved)) is not None:
+            return networks
     from tasklm.models.networks import open_networks
 
     return open_networks(saved, hardware)

@@ -26,7 +26,8 @@ from tasklm.encoders.checkpoints.folder import (
     find_checkpoint,
     read_checkpoint,
 )
-from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits, shapes_in
+from tasklm.encoders.checkpoints.weight_files import finite_weights, misfits
+from tasklm.encoders.checkpoints.weight_shapes import shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.encoders.shapes import padded_vocabulary
 from tasklm.errors import RecipeError, RunError

@@ -25,7 +25,8 @@ from tasklm.encoders.checkpoints.hub_names import (
     head_from_hugging_face,
     judgement_from_hugging_face,
 )
-from tasklm.encoders.checkpoints.weight_files import Shapes, finite_weights, shapes_in
+from tasklm.encoders.checkpoints.weight_files import finite_weights
+from tasklm.encoders.checkpoints.weight_shapes import Shapes, shapes_in
 from tasklm.encoders.initial_weights import shapes_alone
 from tasklm.errors import DataError, RecipeError
 from tasklm.storage.safe_reading import is_there, read_json_file, read_text
