@@ -144,6 +144,15 @@ def test_verdict_says_plainly_that_a_baseline_wins() -> None:
     assert "tie" in scores(STRONG, ("twin", STRONG)).verdict
 
 
+def test_scores_that_print_alike_tie() -> None:
+    many = np.repeat(STRONG, 8, axis=0)  # one answer of 9,600 differs: 0.01 points
+    other = many.copy()
+    other[0, 0] = (other[0, 0] + 1) % 3
+    for one, two in ((many, other), (other, many)):
+        told = scores(one, ("twin", two)).verdict
+        assert "TLM and twin tie: both score " in told and "wins" not in told
+
+
 @pytest.mark.parametrize(
     ("trainings", "told"), [(1, "one training of stage 1 each"), (2, "2 trainings of stage 1 each")]
 )

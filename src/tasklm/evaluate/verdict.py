@@ -71,7 +71,7 @@ def verdict(scores: Scores) -> str:
         end = "; there is no test set, and dev was used to pick the model, so this is optimistic."
     if best is None or theirs is None:
         return f"{ours.name} scores {our_score} {name}; there is nothing to compare it with{end}"
-    if mine.mean == theirs.mean:
+    if score_text(mine) == score_text(theirs):  # as they are printed
         return f"{ours.name} and {best.name} tie: both score {our_score} {name}{end}"
     if mine.mean < theirs.mean:
         lead = f"{best.name} wins: {score_text(theirs)} {name}"
