@@ -157,6 +157,18 @@ def test_without_a_run_folder_the_traceback_is_in_the_temporary_folder(
             "the GPU failed (CUDA error: unspecified launch failure). Run",
         ),
         (
+            RuntimeError("Triton Error [CUDA]: unspecified launch failure"),
+            "the GPU failed (Triton Error [CUDA]: unspecified launch failure). Run",
+        ),
+        (
+            RuntimeError("Triton Error [CUDA]: out of memory"),
+            "out of GPU memory (Triton Error [CUDA]: out of memory)",
+        ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+            "out of GPU memory (CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
+        ),
+        (
             torch.OutOfMemoryError("CUDA out of memory. Tried"),
             "out of GPU memory (CUDA out of memory)",
         ),
@@ -188,7 +200,12 @@ def test_what_the_system_lacks_is_told_with_the_way_out(
     assert not list(tmp_path.rglob("*traceback*"))
 
 
-def failed_gpu(times: str, run: str, processes: str = "1") -> subprocess.CompletedProcess[str]:
+ACCELERATOR = "torch.AcceleratorError('CUDA error: unspecified launch failure')"
+
+
+def failed_gpu(
+    times: str, run: str, processes: str = "1", error: str = ACCELERATOR
+) -> subprocess.CompletedProcess[str]:
     """A command that the GPU fails in; what follows it is `tasklm --help`."""
     script = (
         "import sys, pathlib, torch\n"
@@ -197,7 +214,7 @@ def failed_gpu(times: str, run: str, processes: str = "1") -> subprocess.Complet
         "sys.argv = ['tasklm', '--help']\n"
         "def app():\n"
         f"    with {run}:\n"
-        "        raise torch.AcceleratorError('CUDA error: unspecified launch failure')\n"
+        f"        raise {error}\n"
         "guarded(app, Console(stderr=True, width=200))"
     )
     changed = {"TASKLM_RESTARTS": times, "WORLD_SIZE": processes}
@@ -210,8 +227,9 @@ def failed_gpu(times: str, run: str, processes: str = "1") -> subprocess.Complet
     )
 
 
-def test_a_run_goes_on_in_a_new_process_when_the_gpu_fails() -> None:
-    in_a_run, elsewhere = "traceback_in(pathlib.Path('runs'))", "open('/dev/null')"
+def test_a_run_goes_on_in_a_new_process_when_the_gpu_fails(tmp_path: Path) -> None:
+    in_a_run = f"traceback_in(pathlib.Path({str(tmp_path)!r}))"
+    elsewhere = "open('/dev/null')"
     done = failed_gpu("0", in_a_run)
     assert done.returncode == 0 and "Usage" in done.stdout
     assert "in a new process (1 of 3 times)" in done.stderr
@@ -221,6 +239,40 @@ def test_a_run_goes_on_in_a_new_process_when_the_gpu_fails() -> None:
         failed_gpu("0", in_a_run, "2"),
     ):
         assert refused.returncode == 2 and "Run the same command again" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Triton Error [CUDA]: unspecified launch failure",
+        "CUDA driver error: unspecified launch failure",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
+    ],
+)
+def test_a_gpu_that_fails_in_a_launch_is_known_by_the_message_of_any_library(
+    text: str, tmp_path: Path
+) -> None:
+    in_a_run = f"traceback_in(pathlib.Path({str(tmp_path)!r}))"
+    done = failed_gpu("0", in_a_run, error=f"RuntimeError({text!r})")
+    assert done.returncode == 0 and "in a new process (1 of 3 times)" in done.stderr
+    (file,) = tmp_path.glob("traceback-*.txt")  # kept for a report: the new process knows nothing
+    assert str(file) in "".join(done.stderr.split("\n"))
+    assert text in file.read_text(encoding="utf-8")
+
+
+def test_a_crash_of_a_library_shows_where_python_was() -> None:
+    script = (
+        "import os, signal\n"
+        "from rich.console import Console\n"
+        "from tasklm.cli.last_resort import guarded\n"
+        "def crashing():\n"
+        "    os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "guarded(crashing, Console(stderr=True))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode < 0 and "in crashing" in done.stderr
 
 
 @pytest.mark.parametrize(
