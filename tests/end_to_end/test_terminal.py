@@ -99,7 +99,7 @@ def test_a_terminal_shows_short_lines_the_result_and_what_to_type_next(
         "plan",
         "selected",
     ]
-    assert any(line.startswith("warning   7 examples of train are duplicates") for line in lines)
+    assert any(line.startswith("warning   duplicates in train: 7;") for line in lines)
     run = Path(command[command.index("--out") + 1])
     assert any(line.startswith("stage 1   ") for line in lines) and any(
         line.startswith("stage 2   dev ") for line in lines

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tasklm.evaluate.scores import Scores
+from tasklm.report.costs import bert_base_times
 from tasklm.report.report import ReportParts, render, write_report
 from tasklm.report.score_tables import score_table
 from tasklm.report.sections import learning_curves
@@ -225,6 +226,7 @@ def test_what_a_checkpoint_cost_is_not_passed_over() -> None:
     assert "10,000 times as much" in section(
         render(parts), "cost"
     ) and "BERT-base took 10,000 times" in render(parts)
+    assert bert_base_times(1.29e12).endswith(" million times as much")
     parts.start = "bert-base-uncased"
     shown = section(render(parts), "cost")
     assert (
