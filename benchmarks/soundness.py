@@ -1,9 +1,9 @@
 """Every way to train, briefly: encoder × objective × kind of task × length × precision × compiled
 or not.
 
-    python benchmarks/soundness.py --work /tmp/bench --workers 12 --seconds 540 --write python
-    benchmarks/soundness.py --work /tmp/bench --device cpu --precisions fp32 --compiled no
-    --strength 1
+    python benchmarks/soundness.py --work /tmp/bench --workers 12 --seconds 540 --write
+    python benchmarks/soundness.py --work /tmp/bench --device cpu --precisions fp32 \\
+        --compiled no --strength 1
 
 Each cell trains 30 steps of a small model on made-up data. None may be skipped for a loss that is
 not finite, nothing may be compiled anew, the loss must fall, and the first losses must be those of

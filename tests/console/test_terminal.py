@@ -41,6 +41,13 @@ def test_lines_are_wrapped_between_words_and_stand_below_their_text(width: int) 
     assert " ".join(line[10:] for line in lines).split() == LONG.split()
 
 
+def test_a_long_label_is_not_cut() -> None:
+    out, file = console(80)
+    say(out, LONG, "stage 1, training 2")
+    lines = [line.rstrip() for line in plain(file.getvalue()).splitlines()]
+    assert lines[0].startswith("stage 1, training 2  339 of") and max(map(len, lines)) <= 80
+
+
 def test_a_word_that_is_longer_than_the_line_is_broken() -> None:
     out, file = console(40)
     say(out, "a" * 100)

@@ -8,10 +8,13 @@ is imported.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from triton.runtime import interpreter
 
 from tasklm.encoders.kernels import biased_gelu as gelu
 from tasklm.encoders.kernels import residual_norm as norm
@@ -25,22 +28,64 @@ from tasklm.train.optim.adamw import FusedAdamW
 NOTHING = float("nan")  # what no program wrote must not pass for a result
 
 
+class Bounds:
+    """Stops a kernel that reads or writes outside the tensors that it was given."""
+
+    def __init__(self) -> None:
+        self.beside: list[Tensor] = []  # tensors that a kernel finds by their addresses
+        self._ranges: list[tuple[int, int]] = []
+        run = interpreter.GridExecutor.__call__
+        load = interpreter.InterpreterBuilder.create_masked_load
+        store = interpreter.InterpreterBuilder.create_masked_store
+
+        def watched_run(executor: Any, *given: Any, **named: Any) -> Any:
+            tensors = [*self.beside, *(one for one in given if isinstance(one, Tensor))]
+            self._ranges = [(one.data_ptr(), one.data_ptr() + one.nbytes) for one in tensors]
+            return run(executor, *given, **named)
+
+        def watched_load(builder: Any, places: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+            self._check(places, mask)
+            return load(builder, places, mask, *rest, **named)
+
+        def watched_store(builder: Any, places: Any, value: Any, mask: Any, *rest: Any) -> Any:
+            self._check(places, mask)
+            return store(builder, places, value, mask, *rest)
+
+        interpreter.GridExecutor.__call__ = watched_run
+        interpreter.InterpreterBuilder.create_masked_load = watched_load
+        interpreter.InterpreterBuilder.create_masked_store = watched_store
+
+    def _check(self, places: Any, mask: Any) -> None:
+        addresses = places.data[np.broadcast_to(mask.data, places.data.shape)].astype(np.int64)
+        size = places.get_element_ty().primitive_bitwidth // 8
+        inside = np.zeros(addresses.shape, np.bool_)
+        for first, end in self._ranges:
+            inside |= (addresses >= first) & (addresses + size <= end)
+        if not inside.all():
+            raise MemoryError("a kernel goes beyond its tensors")
+
+
+BOUNDS = Bounds()
+
+
 def pieces_of(length: int, *sizes: tuple[int, ...]) -> Tensor:
     """Rows with pieces of these sizes, and padding."""
     pieces = torch.zeros(len(sizes), length, dtype=torch.long)
     for row, lengths in enumerate(sizes):
         pieces[row, : sum(lengths)] = torch.repeat_interleave(
-            torch.arange(1, len(lengths) + 1), torch.tensor(lengths)
+            torch.arange(1, len(lengths) + 1), torch.tensor(lengths, dtype=torch.long)
         )
     return pieces
 
 
-def attention_error(pieces: Tensor, width: int, tiled: bool, biased: bool = True) -> float:
+def attention_error(
+    pieces: Tensor, width: int, tiled: bool, biased: bool = True, heads: int = 2
+) -> float:
     """The largest difference in mixed values and gradients, the bias's as a share of the tokens;
     cut padding is left out.
     """
     torch.manual_seed(0)
-    (count, length), heads = pieces.shape, 2
+    count, length = pieces.shape
     real = pieces > 0 if tiled else torch.ones_like(pieces, dtype=torch.bool)
     tiles = torch.from_numpy(tile_starts(pieces.numpy(), TILE)) if tiled else None
     mask = pieces[:, None, :, None] == pieces[:, None, None, :]
@@ -127,14 +172,15 @@ def norm_error(tokens: int, width: int, programs: int) -> float:
     return max(*map(float, errors[:4]), *(float(error) / tokens for error in errors[4:]))
 
 
-def losses_error(states: int, types: int) -> float:
+def losses_error(states: int, types: int, ignored: slice = slice(None, None, 3)) -> float:
     """The largest difference in losses and gradients from PyTorch in fp64, the bias's as a share of
-    the states.
+    the states; the first and the last answer are the last token, unless they are ignored.
     """
     torch.manual_seed(0)
     drawn, added, weights = 9 * torch.randn(states, types), torch.randn(types), torch.randn(states)
     answers = torch.randint(types, (states,))
-    answers[::3] = NONE
+    answers[0] = answers[-1] = types - 1
+    answers[ignored] = NONE
     outcomes = []
     for kind in (torch.float64, torch.float32):
         logits, bias = (part.to(kind, copy=True).requires_grad_() for part in (drawn, added))
@@ -157,7 +203,8 @@ def adamw_error(skipped: bool, divisor: float, cautious: bool = False) -> float:
     `cautious` from ours by torch; a step called off changes nothing.
     """
     torch.manual_seed(0)
-    drawn = [torch.randn(size) for size in ((3, 5), (adamw.CHUNK * 2,), (1,), (adamw.CHUNK + 7,))]
+    sizes = ((3, 5), (adamw.CHUNK * 2,), (1,), (0,), (adamw.CHUNK + 7,), (adamw.CHUNK - 1,))
+    drawn = [torch.randn(size) for size in sizes]
     exact = [torch.nn.Parameter(weight.clone()) for weight in drawn]
     peer = torch.optim.AdamW(exact, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1)
     if cautious:
@@ -181,6 +228,7 @@ def adamw_error(skipped: bool, divisor: float, cautious: bool = False) -> float:
             dataclasses.replace(tensors, weights=gradients)
         )
         settings = adamw.Hyperparameters(0.01, 0.1, (0.9, 0.98), 1e-6, cautious)
+        BOUNDS.beside = [*weights, *means, *squares, *steps, *tensors.gradients]
         adamw.move(table, torch.tensor(float(skipped)), torch.tensor(divisor), settings)
     pairs = list(zip(weights, exact, strict=True))
     if skipped:
@@ -190,7 +238,10 @@ def adamw_error(skipped: bool, divisor: float, cautious: bool = False) -> float:
         pairs += list(
             zip(squares, (peer.state[weight]["exp_avg_sq"] for weight in exact), strict=True)
         )
-    return max(float((ours - theirs).detach().abs().max()) for ours, theirs in pairs)
+    BOUNDS.beside = []
+    return max(
+        float((ours - theirs).detach().abs().max()) for ours, theirs in pairs if ours.numel()
+    )
 
 
 def wrong_stages() -> list[object]:
@@ -226,23 +277,35 @@ if __name__ == "__main__":
     torch.library.wrap_triton = lambda kernel: (
         kernel
     )  # the interpreter's kernels are called as they are
-    for length, tiled in ((40, False), (128, False), (200, False), (200, True), (256, True)):
-        print(
-            "attention",
-            attention_error(
-                pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),)), 16, tiled
-            ),
-        )
+    for length in (40, 128, 200):
+        pieces = pieces_of(length, (20, 9), (15, 11, 14), (min(length, 128),))
+        print("attention", attention_error(pieces, 16, tiled=False))
     print("attention", attention_error(pieces_of(256, (100, 90, 20, 30), (128, 5, 60)), 32, True))
     print(
         "attention", attention_error(pieces_of(60, (20, 9), (15, 11, 14)), 16, False, biased=False)
     )
-    for tokens, width in ((70, 200), (5, 7)):
+    # one token, with the heads of a width of 512; rows of padding alone; pieces of one token;
+    # lengths that no block divides
+    for pieces, tiled, heads in (
+        (pieces_of(1, (1,), ()), False, 8),
+        (pieces_of(17, (), (1,) * 17), False, 2),
+        (pieces_of(129, (1, 128), (), (64, 64, 1)), False, 1),
+        (pieces_of(129, (1, 128), (), (1,) * 129), True, 3),
+        (pieces_of(257, (128, 128, 1), (127, 2, 127, 1)), True, 1),
+        (pieces_of(255, (), (1, 253, 1)), False, 1),
+    ):
+        print("attention", attention_error(pieces, 16, tiled, heads=heads))
+    for tokens, width in ((70, 200), (5, 7), (1, 1025), (33, 1)):
         print("gelu", gelu_error(tokens, width))
-    for tokens, width, programs in ((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)):
+    for tokens, width, programs in (
+        *((70, 200, 3), (33, 24, 4), (5, 7, 528), (3, 1030, 2)),
+        *((1, 2049, 528), (67, 3, 2)),
+    ):
         print("norm", norm_error(tokens, width, programs))
-    for states, types in ((70, 200), (5, 7), (3, 9000)):
+    for states, types in ((70, 200), (5, 7), (3, 9000), (1, 4097), (9, 1)):
         print("losses", losses_error(states, types))
+    for ignored in (slice(0), slice(None), slice(1)):  # none, all, the first
+        print("losses", losses_error(5, 1025, ignored))
     for skipped, divisor in ((False, 1.0), (False, 3.0), (True, 1.0)):
         print("adamw", adamw_error(skipped, divisor))
     print("adamw", adamw_error(False, 2.0, cautious=True))

@@ -140,6 +140,8 @@ def test_verdict_says_who_is_ahead_and_whether_it_is_chance() -> None:
 def test_verdict_says_plainly_that_a_baseline_wins() -> None:
     lost = scores(WEAK, ("majority", WEAK), ("TF-IDF + linear", STRONG)).verdict
     assert lost.startswith("TF-IDF + linear wins: ")
+    named = scores(WEAK, ("task data only", MIDDLE)).verdict, scores(WEAK, ("x-1", MIDDLE)).verdict
+    assert named[0].startswith("Task data only wins: ") and named[1].startswith("x-1 wins: ")
     assert ": significant for this one training of stage 1)" in lost
     assert "tie" in scores(STRONG, ("twin", STRONG)).verdict
 

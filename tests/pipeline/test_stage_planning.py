@@ -9,7 +9,7 @@ import pytest
 
 from tasklm.budget import rules
 from tasklm.budget.rules import Plan
-from tasklm.budget.scope import LINEAR, Scope
+from tasklm.budget.scope import LINEAR, TASK, TEXT, Scope
 from tasklm.pipeline import stage_planning
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.schema import from_dict, with_overrides
@@ -183,8 +183,18 @@ def test_without_time_for_a_useful_fine_tuning_the_linear_model_remains_alone(
     assert decided["epochs"] == epochs
     assert decided["stage1"]["steps"] == 0
     assert bool(paces) == (epochs > 0)  # nothing more is measured
-    warning = stage_planning.short_time_warning(run.recipe, decided)
+    warning = stage_planning.short_time_warning(run.recipe, decided, TEXT)
     assert (warning == stage_planning.NO_NETWORK) == (epochs == 0)
+
+
+def test_a_stage_1_without_steps_is_told_once() -> None:
+    recipe = from_dict(with_overrides({}, {"budget.minutes": 1.0, "data.corpus": ["texts"]}))
+    decided = {"epochs": 1, "ending": 1.0, "stage1": {"steps": 0, "batch": 16}}
+    told = {
+        reach: stage_planning.short_time_warning(recipe, decided, reach)
+        for reach in (TEXT, TASK, LINEAR)
+    }
+    assert told[TEXT] and not told[TASK] and not told[LINEAR]  # those say themselves why
 
 
 @pytest.mark.parametrize(("minutes", "ending"), [(1.5, 46.0), (1.5, 44.0), (None, 1e4)])
@@ -193,7 +203,7 @@ def test_predictions_that_take_most_of_the_minutes_are_told(
 ) -> None:
     recipe = from_dict(with_overrides({}, {"budget.minutes": minutes} if minutes else {}))
     decided = {"epochs": 1, "ending": ending, "stage1": {"steps": 2000, "batch": 16}}
-    warning = stage_planning.short_time_warning(recipe, decided)
+    warning = stage_planning.short_time_warning(recipe, decided, TEXT)
     if minutes and ending > 45:
         assert warning == "predicting dev and test takes about 45 s: raise --minutes"
     else:

@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 from tasklm.evaluate.scores import Scores
+from tasklm.forecasting.growth import Gain, Growth
+from tasklm.report.costs import bert_base_times
+from tasklm.report.label_growth import label_growth
 from tasklm.report.report import ReportParts, render, write_report
 from tasklm.report.score_tables import score_table
 from tasklm.report.sections import learning_curves
@@ -225,6 +228,7 @@ def test_what_a_checkpoint_cost_is_not_passed_over() -> None:
     assert "10,000 times as much" in section(
         render(parts), "cost"
     ) and "BERT-base took 10,000 times" in render(parts)
+    assert bert_base_times(1.29e12).endswith(" million times as much")
     parts.start = "bert-base-uncased"
     shown = section(render(parts), "cost")
     assert (
@@ -285,3 +289,17 @@ def test_scores_other_metrics_and_costs_are_tables_of_their_own() -> None:
         ["model", "FLOPs", "6·N·tokens", "time", "parameters", "passages"],
     ]
     assert '<td class="n" data-sort="4300000" data-name="parameters">4,300,000</td>' in page
+
+
+def test_charts_stand_beside_one_another_and_are_not_as_wide_as_the_page() -> None:
+    points, gain = ((100.0, 20.0), (200.0, 30.0)), Gain(100, 1.0, 0.0, 2.0)
+    growth = Growth("macro_f1", 200, points, points, gain, gain)
+    shown = label_growth(growth.to_dict())
+    assert shown.index('<div class="charts"><figure') > 0
+
+
+def test_ranks_that_are_all_alike_have_no_chart() -> None:
+    alike, apart = full("x"), full("x")
+    alike.selected_ranks = [1, 1, 1]
+    assert "Ranks of the selected" in render(apart)
+    assert "Ranks of the selected" not in render(alike)

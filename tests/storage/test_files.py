@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+import tasklm
 from tasklm.artifacts import Artefacts
 from tasklm.errors import DamagedError, RunError
 from tasklm.storage.files import (
@@ -224,3 +226,14 @@ def test_a_record_that_is_no_regular_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "clock.json")
     with pytest.raises(RunError, match=r"clock\.json is damaged \(it is a named pipe"):
         read_json(tmp_path / "clock.json")
+
+
+def test_only_what_may_be_lost_gets_its_name_without_being_on_the_disk() -> None:
+    source = Path(tasklm.__file__).parent
+    renames = re.compile(r"\b(partial|temporary)\.(replace|rename)\(")
+    found = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if renames.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= {"storage/files.py", "tracking.py"}  # tracking: progress alone

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tasklm.cli.results import show_findings
 from tasklm.corpus.corpus_text import CorpusText
 from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.store import PassageStore, build_store
@@ -269,6 +271,13 @@ def test_warnings_are_told_in_one_short_line() -> None:
     }
     assert warnings.keys() >= {"examples in two splits", "near duplicates in two splits"}
     assert all(0 < len(brief) <= 70 and "\n" not in brief for brief in warnings.values()), warnings
+    ones = re.compile(r"\b1 (examples|texts|passages)\b")  # there is one of each
+    assert not any(ones.search(brief) for brief in warnings.values()), warnings
+
+
+def test_the_audit_ends_in_counts_of_the_right_number(capsys: pytest.CaptureFixture[str]) -> None:
+    show_findings([Finding("error", "a", "x."), Finding("warning", "b", "y.")])
+    assert "1 error, 1 warning, 0 checks passed" in capsys.readouterr().out
 
 
 def test_every_kind_tells_its_warnings_briefly() -> None:

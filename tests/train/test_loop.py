@@ -305,6 +305,30 @@ def test_memory_that_is_full_while_a_graph_is_recorded_counts_as_full(
     )
 
 
+def test_launches_are_not_recorded_again_once_memory_was_full(
+    parts: TrainingContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, recorded = stage_of(parts), list[bool]()
+    stage.graphs = True
+
+    def compiled(machine: Machine, function: Any, graphs: bool) -> Any:
+        recorded.append(graphs)
+        return function
+
+    monkeypatch.setattr(Machine, "compiled", compiled)
+    compute = stage._compute_external
+
+    def hungry(batch: JointBatch) -> dict[str, torch.Tensor]:
+        losses = compute(batch)
+        if len(batch) > 4:
+            raise torch.OutOfMemoryError("out of memory")
+        return losses
+
+    stage._compute_external = hungry  # type: ignore[method-assign]
+    run(stage, None, 4)
+    assert recorded == [True, True, False, False]  # task and text, before and after
+
+
 def test_other_errors_of_the_device_are_not_taken_for_full_memory(parts: TrainingContext) -> None:
     stage = stage_of(parts)
 

@@ -8,6 +8,7 @@ path of a file that holds the traceback.
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
 import platform
 import sys
@@ -33,6 +34,8 @@ MOST_WORDS = 300  # characters of an error message that was not written for user
 _LESS = "Close other programs, or lower model.size, train.batch, tokens.length or select.memory."
 _NAMES = "Give another path."
 _NO_MEMORY = ("allocate memory", "not enough memory", "bad_alloc", "failed to map segment")
+# how PyTorch, its drivers and Triton begin the message of a GPU that fails
+_GPU_FAILS = ("CUDA error: ", "CUDA driver error: ", "Triton Error [CUDA]: ")
 _SYSTEM = {  # system errors → the remedy
     errno.ENAMETOOLONG: _NAMES,
     errno.ELOOP: "Remove the circular link.",
@@ -81,6 +84,9 @@ def guarded(app: Callable[[], Any], screen: Console) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    # where Python was when a library crashed; a standard error that is no file has no place for it
+    with suppress(AttributeError, ValueError, OSError):
+        faulthandler.enable()
     try:
         _require_text(sys.argv[1:])
         app()
@@ -104,7 +110,20 @@ def guarded(app: Callable[[], Any], screen: Console) -> None:
 
 def gpu_failed(error: BaseException) -> bool:
     """Whether the GPU itself failed: nothing can be computed any more in this process."""
-    return type(error).__name__ == "AcceleratorError" and "out of memory" not in str(error)
+    of_a_gpu = type(error).__name__ == "AcceleratorError" or (
+        isinstance(error, RuntimeError) and str(error).startswith(_GPU_FAILS)
+    )
+    return of_a_gpu and not _fills_gpu(error)
+
+
+def _fills_gpu(error: BaseException) -> bool:
+    """Whether an error says that the memory of the GPU is full."""
+    text = str(error)
+    return (
+        type(error).__name__ == "OutOfMemoryError"
+        or "CUBLAS_STATUS_ALLOC_FAILED" in text
+        or ("CUDA" in text and "out of memory" in text)
+    )
 
 
 def _continues(error: BaseException) -> bool:
@@ -120,10 +139,11 @@ def _restarts() -> int:
 def _start_again(screen: Console, error: BaseException) -> None:
     """Replaces this process by one that runs the same command."""
     text = str(error).partition("\n")[0][:MOST_WORDS]
-    number = _restarts() + 1
+    number, file = _restarts() + 1, write_traceback(error)
+    where = "" if file is None else f" The traceback is in {file}."
     screen.print(
         f"the GPU failed ({text}); training continues from its last checkpoint in a new process "
-        f"({number} of {MOST_RESTARTS} times).",
+        f"({number} of {MOST_RESTARTS} times).{where}",
         markup=False,
         highlight=False,
     )
@@ -151,10 +171,7 @@ def _require_text(words: list[str]) -> None:
 def system_words(error: BaseException) -> str | None:
     """The resource that the system lacks, with the remedy; None for other errors."""
     text = str(error).partition("\n")[0][:MOST_WORDS]
-    of_a_gpu = type(error).__name__  # PyTorch's classes, which are not imported here
-    if of_a_gpu == "OutOfMemoryError" or (
-        of_a_gpu == "AcceleratorError" and "out of memory" in text
-    ):
+    if isinstance(error, RuntimeError) and _fills_gpu(error):
         return f"out of GPU memory ({text.partition('. ')[0]}). {_LESS}"
     if gpu_failed(error):
         return (

@@ -112,6 +112,8 @@ def _text_or_file(task: Task, text_column: str, data: Data) -> str:
 
 def show_findings(findings: Sequence[Finding]) -> None:
     """Prints the audit: errors first, then warnings, then passed checks."""
+    from tasklm.pipeline.summaries import plural
+
     console, levels = Console(), ("error", "warning", "ok")
     for finding in sorted(findings, key=lambda finding: levels.index(finding.level)):
         examples = "".join(f"\n· {example}" for example in finding.examples)
@@ -127,4 +129,5 @@ def show_findings(findings: Sequence[Finding]) -> None:
         sum(finding.level == level for finding in findings) for level in levels
     )
     console.print()
-    say(console, f"{errors} errors, {warnings} warnings, {fine} checks passed")
+    counts = (plural(errors, "error"), plural(warnings, "warning"), plural(fine, "check"))
+    say(console, f"{', '.join(counts)} passed")

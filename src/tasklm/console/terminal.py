@@ -20,7 +20,7 @@ from rich.text import Text
 from tasklm.console.durations import duration
 from tasklm.console.progress import Bar
 
-LABEL = 8  # width of the labels at the start of lines
+LABEL, LONGEST_LABEL = 8, 24  # width of the labels at the start of lines; of longer ones, at most
 LONGEST_BAR, SHORTEST_BAR = 30, 8  # columns
 WRITE_EVERY = 30.0  # seconds between lines of progress where no bar can be drawn
 REDRAW = 4  # times a second
@@ -40,7 +40,7 @@ def say(console: Console, text: str, label: str = "", style: str = "") -> None:
 def labelled(text: str, label: str, style: str) -> Table:
     """A message beside its label; further lines are aligned with the first."""
     line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_column(width=LABEL, no_wrap=True)
+    line.add_column(width=min(LONGEST_LABEL, max(LABEL, cell_len(label))), no_wrap=True)
     line.add_column(overflow="fold")
     line.add_row(Text(label, style=f"bold {style}"), Text(text))
     return line

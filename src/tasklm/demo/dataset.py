@@ -15,6 +15,7 @@ import pyarrow
 
 from tasklm.demo.harvest import Document, documents, passages, versions, words
 from tasklm.errors import RunError
+from tasklm.storage.files import write_bytes
 
 LABELS = {
     "intact": "the sentence as it was written",
@@ -78,8 +79,8 @@ def build(folder: Path) -> dict[str, object]:
     runs = Runs(example.sentence for example in held_out)
     corpus, duplicates, dropped = _corpus(harvest, {example.source for example in held_out}, runs)
     for name, part in (("train", train), ("dev", dev), ("test", test)):
-        _write(folder / f"{name}.jsonl", _lines(example.row() for example in part))
-    _write(
+        write_bytes(folder / f"{name}.jsonl", _lines(example.row() for example in part))
+    write_bytes(
         folder / "corpus.jsonl.zst", pyarrow.compress(_lines(corpus), codec="zstd", asbytes=True)
     )
     about: dict[str, object] = {
@@ -109,7 +110,7 @@ def build(folder: Path) -> dict[str, object]:
         "python": python_version(),
         "versions": versions(),
     }
-    _write(folder / "ABOUT.json", (json.dumps(about, indent=2) + "\n").encode())
+    write_bytes(folder / "ABOUT.json", (json.dumps(about, indent=2) + "\n").encode())
     return about
 
 
@@ -217,9 +218,3 @@ def _corpus(
 def _lines(rows: Iterable[dict[str, str]]) -> bytes:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     return "".join(lines).encode("utf-8", "replace")
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)

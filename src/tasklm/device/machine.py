@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -95,8 +96,10 @@ class Machine:
         if self.device.type != "cuda":
             return
         if self.compiles:
-            # recordings are useless for other shapes and hold memory
+            # recordings are useless for other shapes and hold memory; none may still be running
+            self.synchronize()
             torch.compiler.reset()
+            gc.collect()  # not later, in the middle of a new recording
         torch.cuda.empty_cache()
 
     def peak_bytes(self) -> int:
@@ -147,7 +150,9 @@ def _cap_memory(device: torch.device, gigabytes: float | None) -> float | None:
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error, PyTorch's own or CUDA's, says that the device's memory is full."""
     text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or ("CUDA" in text and "out of memory" in text)
+    if isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in text:
+        return True
+    return "CUDA" in text and "out of memory" in text
 
 
 def _keep_freed_memory() -> None:

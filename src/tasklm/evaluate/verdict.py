@@ -70,14 +70,22 @@ def verdict(scores: Scores) -> str:
     if split == "dev":
         end = "; there is no test set, and dev was used to pick the model, so this is optimistic."
     if best is None or theirs is None:
-        return f"{ours.name} scores {our_score} {name}; there is nothing to compare it with{end}"
+        alone = f"{ours.name} scores {our_score} {name}; there is nothing to compare it with{end}"
+        return _begun(alone)
     if score_text(mine) == score_text(theirs):  # as they are printed
-        return f"{ours.name} and {best.name} tie: both score {our_score} {name}{end}"
+        return _begun(f"{ours.name} and {best.name} tie: both score {our_score} {name}{end}")
     if mine.mean < theirs.mean:
-        lead = f"{best.name} wins: {score_text(theirs)} {name}"
+        lead = _begun(f"{best.name} wins: {score_text(theirs)} {name}")
         return f"{lead} against {our_score} for {ours.name}{sure}{end}"
     ahead = f"ahead of the best other row, {best.name}, with {score_text(theirs)}"
-    return f"{ours.name} scores {our_score} {name}, {ahead}{sure}{end}"
+    return _begun(f"{ours.name} scores {our_score} {name}, {ahead}{sure}{end}")
+
+
+def _begun(sentence: str) -> str:
+    """A sentence that begins with a capital letter, unless a name does: all-MiniLM, tasklm."""
+    first = sentence.partition(" ")[0]
+    plain = first.isalpha() and first.islower() and first != "tasklm"
+    return sentence[:1].upper() + sentence[1:] if plain else sentence
 
 
 def sureness(ours: Row, other: Row, difference: Difference, level: float) -> str:

@@ -102,6 +102,9 @@ class ImageStage:
     def go_to(self, position: dict[str, Any]) -> None:
         """Does nothing."""
 
+    def stop_recording(self) -> None:
+        """Does nothing: launches are not recorded."""
+
     def phase_end(self, steps: int) -> int:
         """The last step: there is only one phase."""
         return steps

@@ -39,8 +39,8 @@ def _measured(run: Run, task: TaskData) -> dict[str, Any]:
         return {SKIPPED: "several tasks have no learning curve in common; forecast each by itself"}
     seconds = min(MOST, SHARE * run.seconds(), _left(run))
     if seconds < LEAST:
-        takes = f"it takes {LEAST:g} seconds at least, and may take {SHARE:.0%} of the run's time"
-        return {SKIPPED: f"{takes}, which is less; measure it with tasklm forecast"}
+        takes = f"it takes at least {LEAST:g} seconds, more than {SHARE:.0%} of the run's time"
+        return {SKIPPED: f"{takes} or than is left of it; `tasklm forecast` measures it"}
     with run.tracker.progress("measuring what more labels would bring"):
         try:
             growth = growth_of(task.task, task.splits, task.metric, seconds)

@@ -194,7 +194,7 @@ def _class_of(example: Example) -> str:
 def _say_first(run: Run, task: TaskData, reached: float, what: str) -> None:
     score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
     text = f"model/ now has {what}: {score_now}; a model that is better on dev will replace it"
-    run.tracker.say(text, "first model")
+    run.tracker.say(text, "model")
 
 
 def forecast_text(run: Run, task: TaskData) -> str:
@@ -264,7 +264,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
     if _linear_model(run):
         reached = keep_linear(run, task, part, {})
         score_now = f"dev {metric_name(task.metric)} {100 * reached:.1f}"
-        run.tracker.say(f"with word vectors of the corpus: {score_now}", "first model")
+        run.tracker.say(f"with word vectors of the corpus: {score_now}", "model")
 
 
 def _single_texts(task: TaskData) -> bool:

@@ -19,7 +19,6 @@ from tasklm.analysis.unseen_words import unseen_words
 from tasklm.analysis.word_counts import overrepresented
 from tasklm.bill.record import read_bill
 from tasklm.budget.rules import Plan
-from tasklm.budget.scope import LINEAR
 from tasklm.coverage.measured import read_measured
 from tasklm.evaluate.confusion import ClassScore, confusion_matrix
 from tasklm.evaluate.scores import Scores
@@ -159,8 +158,8 @@ def decided(trained: Trained) -> Recipe:
 def _decisions(run: Run, plan: Plan) -> list[str]:
     """The decisions before training, and whether the budget was too small."""
     decided = read_json(run.artefacts.path(stage1_name(1)) / "plan.json")
-    warning = short_time_warning(run.recipe, decided)
-    if warning is None or plan.reach == LINEAR:  # why is among the reasons
+    warning = short_time_warning(run.recipe, decided, plan.reach)
+    if warning is None:
         return [*plan.reasons]
     return [*plan.reasons, f"Warning: {warning}"]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tasklm.budget import rules
-from tasklm.budget.scope import LINEAR
+from tasklm.budget.scope import LINEAR, TEXT
 from tasklm.console.durations import duration
 from tasklm.pipeline.context import Run
 from tasklm.pipeline.planning import rule_of
@@ -129,16 +129,21 @@ def _within_minutes(
     return steps, allowed, Tuning(epochs, seeds, pace.ending)
 
 
-def short_time_warning(recipe: Recipe, decided: Mapping[str, Any]) -> str | None:
+def short_time_warning(recipe: Recipe, decided: Mapping[str, Any], reach: str) -> str | None:
     """Advice if a stage plan has no fine-tuning, little time beside predictions, or too few steps
-    of stage 1; else None.
+    of stage 1; else None. A plan that does not reach the text has told why.
     """
+    if reach == LINEAR:
+        return None
     if is_timed(recipe) and recipe.finetune.epochs is None and not decided["epochs"]:
         return NO_NETWORK
     if (minutes := recipe.budget.minutes) and decided["ending"] > MOST_ENDING * 60 * minutes:
         seconds = duration(decided["ending"], rough=True)
         return f"predicting dev and test takes about {seconds}: raise --minutes"
-    return few_steps_warning(recipe, decided["stage1"]["steps"], decided["stage1"]["batch"])
+    stage1 = decided["stage1"]
+    if not stage1["steps"] and reach != TEXT:
+        return None
+    return few_steps_warning(recipe, stage1["steps"], stage1["batch"])
 
 
 def few_steps_warning(recipe: Recipe, steps: int, batch: int) -> str | None:

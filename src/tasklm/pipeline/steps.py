@@ -223,7 +223,7 @@ def train(
                 # no step will follow, and counts would be for nothing
                 settings = dataclasses.replace(settings, embeddings="random", attention="random")
             run_stage1(folder, parts, settings, stage1, run.tracker, title)
-            if run.machine.ranks.first:
+            if run.machine.ranks.first and stage1.steps:
                 run.tracker.say(stage1_text(read_json(folder / SUMMARY)), title)
 
         folder = run.artefacts.build(
@@ -251,8 +251,8 @@ def _stage1_plan(
     with damage_is_clear(folder / "plan.json"):
         decided = read_json(folder / "plan.json")
         stage1 = Stage1Plan(**decided["stage1"])
-        warning = short_time_warning(run.recipe, decided)
-    if warning and plan.reach != LINEAR:  # otherwise it is said already
+        warning = short_time_warning(run.recipe, decided, plan.reach)
+    if warning:
         run.tracker.warn(warning)
     return stage1
 

@@ -74,4 +74,8 @@ def bert_base_times(flops: float) -> str:
     """How many times more BERT-base's pretraining cost."""
     ratio = BERT_BASE / flops
     number = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+    for size, name in ((1e9, "billion"), (1e6, "million")):
+        if ratio >= size:
+            number = f"{ratio / size:,.0f} {name}"
+            break
     return f"{number} times as much"

@@ -21,4 +21,5 @@ def label_growth(values: Mapping[str, Any] | None) -> Html:
     lines = {"measured on dev": growth.measured, "power law, up to twice the labels": growth.fitted}
     title = f"{metric_name(growth.metric)} of the linear model by labels"
     sentence = el("p", clipped(growth.sentence() + ".", 500))
-    return joined([sentence, line_chart(title, lines, "labels")])
+    chart = line_chart(title, lines, "labels")
+    return joined([sentence, el("div", chart, class_="charts")])

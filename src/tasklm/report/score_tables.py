@@ -103,12 +103,14 @@ def _has(scores: Scores, cost: str) -> bool:
 
 def _about(scores: Scores) -> str:
     """An explanation of the numbers in the tables."""
-    means = ""
+    means, deviations = "", ""
+    if scores.trainings * scores.seeds > 1:
+        deviations = " (sample standard deviations)"
     if scores.trainings > 1:
         means = "; in the column stage 1, over the means of its trainings"
     numbers = (
         f"{metric_name(scores.metric)} × 100; "
-        f"{over_seeds(scores)}{means} (sample standard deviations). "
+        f"{over_seeds(scores)}{means}{deviations}. "
         f"In brackets {scores.confidence:.0%} bootstrap intervals; {interval_text(scores)}. "
         "Differences are paired over test examples; the seeds of the two sides are drawn "
         "independently. p ≤ marks the smallest value that this number of resamples can show. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tasklm.analysis.word_counts import spans, word_pattern
@@ -42,10 +43,9 @@ def selected(
     parts = []
     if sources:
         parts.append(_sources(sources))
-    charts = [
-        histogram("Scores of the selected passages", scores, "score"),
-        histogram("Ranks of the selected passages, 1 for the best", ranks, "rank"),
-    ]
+    charts = [histogram("Scores of the selected passages", scores, "score")]
+    if len(np.unique(ranks)) > 1:  # otherwise one bar, which says nothing
+        charts.append(histogram("Ranks of the selected passages, 1 for the best", ranks, "rank"))
     if any(charts):
         parts.append(el("div", joined(charts), class_="charts"))
     if passages:

@@ -101,8 +101,7 @@ def _long(splits: Splits) -> Finding:
     longest = sorted(examples, key=lambda example: -len(example.text))
     return _warning(
         "long texts",
-        f"{len(examples):,} texts have more than {LONG_WORDS} words: they may be cut at "
-        "--tokens.length",
+        f"texts of more than {LONG_WORDS} words: {len(examples):,}; --tokens.length may cut them",
         (
             f"texts of more than {LONG_WORDS} words: {counts}. A row has tokens.length tokens: "
             "longer texts are cut, or read in parts if the kind of task supports it."
@@ -130,7 +129,7 @@ def _encoding(splits: Splits) -> Finding:
         return Finding("ok", "encoding", "no broken characters.")
     return _warning(
         "encoding",
-        f"{len(examples):,} texts have broken characters: export them again as UTF-8",
+        f"texts with broken characters: {len(examples):,}; export them again as UTF-8",
         f"texts with broken characters: {counts}. Export them again from the original as UTF-8.",
         (_show(example, f" has {_trouble(example.text)}") for example in examples),
     )
@@ -161,7 +160,7 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "duplicates",
-                    f"{extra:,} examples of {name} are duplicates: delete them unless intended",
+                    f"duplicates in {name}: {extra:,}; delete them unless intended",
                     (
                         f"{extra:,} of {len(part):,} examples of {name} repeat an earlier one "
                         "with the same label. "
@@ -174,8 +173,7 @@ def _repeats(splits: Splits) -> list[Finding]:
             findings.append(
                 _warning(
                     "conflicting labels",
-                    f"{len(clash):,} texts of {name} have conflicting labels: choose one, or "
-                    "delete them",
+                    f"conflicting labels in {name}: {len(clash):,}; choose one, or delete them",
                     (
                         f"{len(clash):,} texts occur in {name} with different labels. Choose one "
                         "label for each, or delete them."
@@ -268,8 +266,7 @@ def _near(splits: Splits) -> list[Finding]:
         findings.append(
             _warning(
                 "near duplicates in two splits",
-                f"{len(nearest):,} {late} examples nearly repeat {early}: "
-                "put such texts in one split",
+                f"near copies of {early} in {late}: {len(nearest):,}; put them in one split",
                 (
                     f"{len(nearest):,} of the {len(splits.named()[late]):,} "
                     f"{late} examples nearly repeat one in {early}{cut}. "
@@ -312,7 +309,7 @@ def audit_corpus(
     findings.append(
         _warning(
             "contamination",
-            f"{banned:,} passages contain text of dev or test and are left out",
+            f"passages that contain text of dev or test and are left out: {banned:,}",
             (
                 f"{banned:,} of {len(store):,} passages contain text of dev or test and are left "
                 f"out; {left:,} remain.{checked}"

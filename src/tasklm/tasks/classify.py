@@ -130,9 +130,10 @@ class Classify(Untuned):
             ratio = f"{most[1] / least[1]:.0f}"
             message = (
                 f"{most[0]!r} has {ratio} times as many training examples as {least[0]!r}. "
-                'Prefer evaluate.metric = "macro_f1", or add examples of the rare labels.'
+                "Add examples of the rare labels, and keep evaluate.metric = "
+                '"macro_f1", the default, which counts all labels alike.'
             )
-            brief = f"imbalanced classes, {ratio} to 1: use macro-F1, add examples of rare ones"
+            brief = f"imbalanced classes, {ratio} to 1: add examples of rare ones; keep macro-F1"
             findings.append(Finding("warning", "imbalance", message, brief=brief))
         few = [label for label, count in ordered if count < FEW]
         if few:

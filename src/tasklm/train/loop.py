@@ -223,6 +223,8 @@ class Loop:
                 "is kept."
             )
         self.accumulate *= 2
+        # a recording that memory cut short leaves PyTorch's allocators in an undefined state
+        self.stage.stop_recording()
         self.machine.free_unused()
         self.at.messages.append(
             f"out of memory at step {self.at.step + 1}: micro-batches are halved; "

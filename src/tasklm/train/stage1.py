@@ -279,6 +279,12 @@ class JointStage:
     def _once(self) -> Any:
         return self.machine.compiled(self.module.one_pass_losses, self.graphs)
 
+    def stop_recording(self) -> None:
+        """Launches are no longer recorded and replayed, from the next step on."""
+        self.graphs = False
+        for compiled in ("_language", "_task", "_both", "_once"):
+            vars(self).pop(compiled, None)
+
     def phase_end(self, steps: int) -> int:
         """The end of the first half, if the objective has two and is in the first, else of
         training.

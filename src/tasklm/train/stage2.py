@@ -76,6 +76,10 @@ class TaskLosses:
             self._compiled = machine.compiled(self._sums, self.graphs)
         return self._compiled
 
+    def stop_recording(self) -> None:
+        """Launches are no longer recorded and replayed."""
+        self.graphs, self._compiled = False, None
+
     def _sums(self, batch: TokenBatch) -> dict[str, Tensor]:
         outputs, task = self.module(batch), turn_of(self.task, batch.turn)
         losses = self._of_outputs(task, outputs, batch)
@@ -233,6 +237,10 @@ class FinetuneStage:
     def _compute(self, batch: JointBatch) -> dict[str, Tensor]:
         assert batch.task is not None
         return self.losses.on(self.machine)(batch.task)
+
+    def stop_recording(self) -> None:
+        """Launches are no longer recorded and replayed, from the next step on."""
+        self.losses.stop_recording()
 
     def phase_end(self, steps: int) -> int:
         """The last step: there is only one phase."""

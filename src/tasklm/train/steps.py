@@ -85,6 +85,10 @@ class Stage(Protocol):
         """The scores after `step` steps, where they are due."""
         ...
 
+    def stop_recording(self) -> None:
+        """Launches are no longer recorded and replayed, from the next step on."""
+        ...
+
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint besides weights and position."""
         ...
