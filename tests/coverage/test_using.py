@@ -183,7 +183,7 @@ def test_exports_give_the_same_sets_or_say_that_they_give_none(run: Path, tmp_pa
         Predictor(folder)
     _, folder = export(run, "hf", tmp_path / "hf")
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert (folder / FILE).exists() and "transformers gives no sets of labels" in card
+    assert (folder / FILE).exists() and "transformers cannot answer with label sets" in card
     assert "the promise does not hold for its outputs alone" in card
 
 
