@@ -285,7 +285,7 @@ def _seen_sources(splits: Splits) -> Finding:
     if not counts:
         return Finding("ok", "sources", "no source of dev or test occurs in train.")
     message = (
-        f"sources that also stand in train, with the same or another text: {', '.join(counts)}. "
+        f"sources that also occur in train, with the same or another text: {', '.join(counts)}. "
         "Scores on them say little; remove them where they are many."
     )
     brief = f"sources that also occur in train: {', '.join(counts)}"
