@@ -117,7 +117,10 @@ def test_copies_and_rare_labels_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda folder: (folder / "red" / "notes.txt").write_text("x"), "notes.txt.*is not an image"),
+        (
+            lambda folder: (folder / "red" / "notes.txt").write_text("x"),
+            "notes.txt.*is not an image",
+        ),
         (lambda folder: (folder / "red" / "cut.png").write_bytes(b"\x89PNG"), "cut.png"),
         (lambda folder: (folder / "pink").mkdir(), "pink.*empty"),
         (lambda folder: (folder / "list.csv").write_text("x"), "list.csv.*beside the folders"),
