@@ -169,7 +169,7 @@ def test_archives_that_do_not_fit_are_refused(
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.npz").write_bytes(b"no zip file")
-    with pytest.raises(DataError, match="no archive of NumPy arrays"):
+    with pytest.raises(DataError, match="not an archive of NumPy arrays"):
         read(tmp_path / "odd.npz", tmp_path / "cache")
     np.savez(tmp_path / "objects.npz", train_images=np.array([{}, {}], dtype=object))
     with pytest.raises(DataError, match="objects, not numbers"):
