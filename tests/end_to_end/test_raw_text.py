@@ -228,7 +228,7 @@ def test_what_cannot_be_is_refused_before_training(data: Path, tmp_path: Path) -
         run(tmp_path / "none", values)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n", encoding="utf-8")
-    with pytest.raises(DataError, match="empty, or stands in dev or test"):
+    with pytest.raises(DataError, match="empty, or occurs in dev or test"):
         run(tmp_path / "empty", {**values, "data.unlabelled": str(empty)})
 
 
