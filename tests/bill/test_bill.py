@@ -71,7 +71,7 @@ def test_sentences_say_what_rows_do_not() -> None:
         "2 selected passages were held out of it.",
         "Left out: repeated passages 10, passages with words of dev or test 3, near copies 5, "
         "rows for their licences 2, leaked examples 1.",
-        "4 passages stand in several files",
+        "4 passages occur in several files",
         "The first embeddings come from counts in 6,000 tokens",
         "word vectors of 64 passages",
         "Stage 2 also read 7 pieces",

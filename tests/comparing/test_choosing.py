@@ -100,7 +100,7 @@ def test_the_best_without_weights_of_others_is_named_beside_one_with_them() -> N
     assert picks[OWN] == "tasklm"
     assert len(advice) == 2
     assert (
-        "Without weights of others: tasklm, 85.0, 5.0 points behind (p ≤ 0.002, significant)."
+        "Without outside weights: tasklm, 85.0, 5.0 points behind (p ≤ 0.002, significant)."
         in advice
     )
 

@@ -115,7 +115,7 @@ def test_the_command_line_and_python_give_the_same_sets(run: Path, tmp_path: Pat
 def test_what_is_promised_and_measured_stands_in_the_report(run: Path) -> None:
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Sets of labels: promised and measured coverage" in page
-    assert "Calibrated on 150 dev examples" in page and "Dev has chosen the model as well" in page
+    assert "Calibrated on 150 dev examples" in page and "Dev also chose the model" in page
     values = json.loads((run / "coverage/model/measured.json").read_text(encoding="utf-8"))[""]
     assert [one["promised"] for one in values] == [0.9, 0.95, 0.99]
     test = [json.loads(line) for line in Path(_data(run, "test")).read_text().splitlines()]
@@ -183,7 +183,7 @@ def test_exports_give_the_same_sets_or_say_that_they_give_none(run: Path, tmp_pa
         Predictor(folder)
     _, folder = export(run, "hf", tmp_path / "hf")
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert (folder / FILE).exists() and "transformers gives no sets of labels" in card
+    assert (folder / FILE).exists() and "transformers cannot answer with label sets" in card
     assert "the promise does not hold for its outputs alone" in card
 
 

@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused_before_training(data: Path, tmp_path: Path) -
     for kind, reason in (("choice", "options"), ("span", "questions"), ("regress", "number")):
         with pytest.raises(RecipeError, match=f"{kind} learn from labels alone.*{reason}"):
             run(tmp_path / kind, settings(data, kind, "cross-view"))
-    with pytest.raises(RecipeError, match=r"finetune\.freeze keeps as it is"):
+    with pytest.raises(RecipeError, match=r"finetune\.freeze keeps fixed"):
         run(tmp_path / "frozen", settings(data, "tag", "vat", finetune__freeze="true"))
     with pytest.raises(RecipeError, match=r"no student of raw text called 'cross'.*cross-view"):
         run(tmp_path / "name", settings(data, "tag", "cross"))
@@ -214,7 +214,9 @@ def test_what_cannot_be_is_refused_before_training(data: Path, tmp_path: Path) -
         values = settings(data, "tag", "vat", **{f"finetune__{key}": reason})
         with pytest.raises(RecipeError, match=f"finetune.{key} goes with .*vat has no modules"):
             run(tmp_path / key, values)
-    with pytest.raises(RecipeError, match="'web' is no source; choose from hidden, file, passages"):
+    with pytest.raises(
+        RecipeError, match="'web' is not a source; choose from hidden, file, passages"
+    ):
         run(tmp_path / "web", settings(data, "tag", "vat", finetune__unlabelled_from="web"))
     values = settings(data, "tag", "cross-view", model__encoder="modernbert")
     with pytest.raises(RecipeError, match="modernbert has no restricted views"):
@@ -226,7 +228,7 @@ def test_what_cannot_be_is_refused_before_training(data: Path, tmp_path: Path) -
         run(tmp_path / "none", values)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n", encoding="utf-8")
-    with pytest.raises(DataError, match="empty, or stands in dev or test"):
+    with pytest.raises(DataError, match="empty, or occurs in dev or test"):
         run(tmp_path / "empty", {**values, "data.unlabelled": str(empty)})
 
 

@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused_with_the_way_out(run: Path) -> None:
         ({"finetune.epochs": "0"}, "give 1 or more"),
         ({"tokens.kind": "unigram"}, "set it to bpe"),
         ({"finetune.unlabelled": "vat"}, "choose from cross-view, word-dropout"),
-        ({"finetune.unlabelled": "cross-view"}, "there is no text without labels"),
+        ({"finetune.unlabelled": "cross-view"}, "there is no unlabelled text"),
         ({"evaluate.metric": "accuracy"}, "bleu, chrf"),
         ({"kind.decoder": "lstm", "hardware.compile": "on"}, "leave hardware.compile out"),
     ],

@@ -117,7 +117,10 @@ def test_copies_and_rare_labels_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda folder: (folder / "red" / "notes.txt").write_text("x"), "notes.txt.*is no image"),
+        (
+            lambda folder: (folder / "red" / "notes.txt").write_text("x"),
+            "notes.txt.*is not an image",
+        ),
         (lambda folder: (folder / "red" / "cut.png").write_bytes(b"\x89PNG"), "cut.png"),
         (lambda folder: (folder / "pink").mkdir(), "pink.*empty"),
         (lambda folder: (folder / "list.csv").write_text("x"), "list.csv.*beside the folders"),
@@ -166,7 +169,7 @@ def test_archives_that_do_not_fit_are_refused(
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.npz").write_bytes(b"no zip file")
-    with pytest.raises(DataError, match="no archive of NumPy arrays"):
+    with pytest.raises(DataError, match="not an archive of NumPy arrays"):
         read(tmp_path / "odd.npz", tmp_path / "cache")
     np.savez(tmp_path / "objects.npz", train_images=np.array([{}, {}], dtype=object))
     with pytest.raises(DataError, match="objects, not numbers"):

@@ -148,7 +148,7 @@ def test_of_several_tasks_one_is_named(tmp_path: Path, vocabulary: Vocabulary) -
     run = several_run(tmp_path / "run", vocabulary, ("classify", "tag"))
     with pytest.raises(RecipeError, match="name one with --task: classify, tag"):
         Labeller.of(run)
-    with pytest.raises(RecipeError, match="kind tag: tags are answered without"):
+    with pytest.raises(RecipeError, match="kind tag: tags are predicted without"):
         Labeller.of(run, "tag")
     labeller = Labeller.of(run, "classify")
     found = labeller.from_texts(["some water", "some music"], 5, SILENT)

@@ -79,7 +79,7 @@ def test_the_command_prints_rows_to_fill_in(run: Path, pile: Path) -> None:
     assert list(rows[0]) == ["text", "label", "doubt", "reason"] and len(rows) == 20
     assert all(row["label"] == "" and 0 <= float(row["doubt"]) <= 1 for row in rows)
     assert all(row["reason"].startswith("between ") for row in rows)
-    assert "273 texts read; 70 stand in train, dev or test; 1 are copies" in shown.stderr
+    assert "273 texts read; 70 occur in train, dev or test; 1 are copies" in shown.stderr
     assert "1 are near copies" in shown.stderr and "20 chosen" in shown.stderr
     assert "outlook: 100 more labels: +1.8 ± 0.6; twice the labels (120)" in shown.stderr
 

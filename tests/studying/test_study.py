@@ -169,9 +169,9 @@ def test_data_is_found_by_a_tasks_names_and_what_is_missing_is_said(tmp_path: Pa
     assert {job.task for job in jobs_of(loaded, order)} == {"scierc"}
     elsewhere = dataclasses.replace(order, tasks=(f"agnews={tmp_path / 'scierc_rel'}",))
     assert {job.task for job in jobs_of(loaded, elsewhere)} == {"agnews"}
-    with pytest.raises(DataError, match="there is no data of chemprot"):
+    with pytest.raises(DataError, match="there is no data for chemprot"):
         jobs_of(loaded, dataclasses.replace(order, tasks=("scierc", "chemprot")))
-    with pytest.raises(DataError, match="there is no data of agnews, scierc, chemprot"):
+    with pytest.raises(DataError, match="there is no data for agnews, scierc, chemprot"):
         jobs_of(loaded, dataclasses.replace(order, data=tmp_path / "nowhere"))
     with pytest.raises(RecipeError, match="'imdb' is not a task of tlm-table-4"):
         jobs_of(loaded, dataclasses.replace(order, tasks=("imdb",)))

@@ -69,7 +69,7 @@ class TaskLM(Estimator):
 
     The task may be of any kind; for classification this is a regular scikit-learn classifier.
     Inputs to predict are texts, pairs of texts (tuples), or rows: mappings with the columns of the
-    training data; of a model of images: files, their bytes, or arrays of pixels.
+    training data. For a model of images they are files, their bytes, or arrays of pixels.
 
     corpus: files, folders or globs of raw text; may also be given to `fit`.
     minutes: wall time for a whole `fit`.
@@ -78,8 +78,8 @@ class TaskLM(Estimator):
     out: run folder; by default a temporary one, deleted with this object.
     verbose: show messages and progress on standard error; 2 also shows the run's full log.txt.
 
-    After `fit` or `load` there are `classes_` (the labels; of several tasks a dict of them by
-    name), `scores_` (the score table and its verdict; None for a model saved without its run),
+    After `fit` or `load` there are `classes_` (the labels; for several tasks a dict from task to
+    labels), `scores_` (the score table and its verdict; None for a model saved without its run),
     `model_folder_` and, after `fit`, `folder_` (the run).
     """
 
@@ -110,12 +110,12 @@ class TaskLM(Estimator):
         dev: str | Path | None = None,
         test: str | Path | None = None,
     ) -> Self:
-        """Trains on a labelled file of any kind (or a folder of images), on several by the names
-        of their tasks, or on texts (or pairs of texts) and their labels; returns itself.
+        """Trains on a labelled file of any kind (or a folder of images), on a mapping from tasks to
+        files, or on texts (or pairs of texts) and their labels; returns itself.
 
-        Unless settings name data.kind, lists mean several labels, fractional numbers mean scores,
-        and everything else means classes. Several tasks are a mapping: {"rte": "RTE/", "sst2":
-        "SST-2/"}.
+        Unless settings name data.kind, labels that are lists mean label sets, fractional numbers
+        mean scores, and everything else means classes. A mapping for several tasks: {"rte": "RTE/",
+        "sst2": "SST-2/"}.
         """
         # not at the top: a linear model predicts without PyTorch
         from tasklm.pipeline.flow import held
@@ -151,8 +151,8 @@ class TaskLM(Estimator):
         dev: str | Path | None = None,
         test: str | Path | None = None,
     ) -> UpdateResult:
-        """Teaches the model of this run new examples, classes or text, and uses what is in model/
-        then; returns the scores before and after.
+        """Teaches the model of this run new examples, classes or text, and continues with the model
+        that is then in model/; returns the scores before and after.
         """
         from tasklm.api.verbs import update
 
@@ -167,7 +167,7 @@ class TaskLM(Estimator):
     def predict(self, inputs: Inputs, task: str = "") -> NDArray[Any] | list[Any]:
         """The prediction for each input: an array of classes; for other kinds a list.
 
-        `task`: which of several tasks, here and in the other methods.
+        `task`: the name of the task, for a model of several; here and in the other methods.
 
         Each item is a float (regress), a list of labels (multilabel), the number of an option from
         0 (choice), the tags of the words (tag), the text of an answer, "" for none (span), or the
@@ -185,7 +185,7 @@ class TaskLM(Estimator):
     def answers(self, inputs: Inputs, task: str = "") -> list[Answer]:
         """The full output of the model for each input, as `tasklm predict` prints it.
 
-        `task="all"`: the outputs of every one of several tasks that takes the input.
+        `task="all"`: the outputs of every task that takes the input.
         """
         given: Iterable[Any] = inputs
         if task == ALL:
@@ -200,9 +200,9 @@ class TaskLM(Estimator):
     def predict_sets(
         self, inputs: Iterable[Input], coverage: float = 0.95, task: str = ""
     ) -> list[dict[str, Any]]:
-        """A set for each input that has the right label in a share `coverage` of all cases, as
-        `tasklm predict --coverage` prints it: {"text", "labels": probability by name}, or
-        {"text", "unknown": why there is none}.
+        """For each input, a set that contains the right label in a share `coverage` of cases, as
+        `tasklm predict --coverage` prints it: {"text", "labels": probability by name}, or {"text",
+        "unknown": the reason}.
 
         Choices have "options", scores a "score" with its "interval".
         """
@@ -231,7 +231,7 @@ class TaskLM(Estimator):
         """A metric of the predictions: by default accuracy for classes, else the kind's first
         metric.
 
-        Labels have the form that `predict` returns; a question may have several right answers, as a
+        Labels have the form that `predict` returns. If a question has several right answers, give a
         list.
         """
         own, given = self._trained(task).task, list(inputs)
@@ -262,8 +262,8 @@ class TaskLM(Estimator):
     def label_next(
         self, texts: str | Path | Iterable[Input], n: int = 100, task: str = ""
     ) -> list[dict[str, Any]]:
-        """The texts whose labels would help most, as rows with the columns of the training data,
-        the label None, `doubt` and `reason`; the one that helps most first.
+        """The texts most worth labelling, best first, as rows with the columns of the training
+        data, the label None, `doubt` and `reason`.
 
         `texts`: a file or folder, which may be larger than memory, or texts, pairs or rows.
         """

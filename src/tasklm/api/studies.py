@@ -36,12 +36,13 @@ def study(
     scale: str = "minutes",
     **more: Unpack[StudySettings],
 ) -> Outcome:
-    """Runs a table or figure of a paper again; the result has our scores beside the published ones,
-    and what agrees.
+    """Reruns a table or figure of a paper; the result has our scores beside the published ones, and
+    which claims hold.
 
     `name` is one of `studies()`, or a TOML file; `data` has a folder of splits for each task.
-    `tasks` are names, or NAME=FOLDER; `at_once` (1) runs train at the same time; `settings` are
-    recipe keys of all runs by dotted name. The same call continues in the folder `out` (runs/NAME).
+    `tasks` are names, or NAME=FOLDER. `at_once` (1) is how many runs train at the same time.
+    `settings` are recipe keys for all runs by dotted name. The same call continues in the folder
+    `out` (runs/NAME).
     """
     loaded = load_study(str(name))
     texts = [corpus] if isinstance(corpus, str | Path) else corpus

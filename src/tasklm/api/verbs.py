@@ -62,12 +62,12 @@ def compare(
     contestants: Sequence[str] = USUAL,
     **more: Unpack[CompareSettings],
 ) -> Comparison:
-    """Compares ways to make a model of a labelled file, and says which to use when; `print` shows
-    it as a table.
+    """Compares tasklm with other kinds of models on a labelled file, and says which to use when;
+    `print` shows it as a table.
 
     `contestants` are named as on the command line: "tfidf", "run=runs/first", "minilm=FOLDER" …
-    `minutes` (20) is the time for each, `out` ("compare") the folder, where the same call
-    continues, and `settings` are recipe keys by dotted name, such as {"data.leaks": "drop"}.
+    `minutes` (20) is the time limit for each. `out` ("compare") is the folder; the same call
+    continues there. `settings` are recipe keys by dotted name, such as {"data.leaks": "drop"}.
     """
     overrides = {**(more.get("settings") or {}), **_files(train, corpus, dev, test)}
     overrides["budget.minutes"] = more.get("minutes", MINUTES)
@@ -97,9 +97,9 @@ def distill(
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> TaskLM:
-    """Trains a model that finished runs teach, in the folder `out`; returns it.
+    """Trains a model taught by finished runs, in the folder `out`; returns it.
 
-    The recipe is that of the first run, with `settings` by dotted name over it, such as
+    The recipe is that of the first run, changed by `settings` with dotted names, such as
     {"model.size": "mini"}.
     """
     given = [teachers] if isinstance(teachers, str | Path) else teachers

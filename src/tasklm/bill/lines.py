@@ -127,7 +127,7 @@ def _excluded(bill: Bill) -> list[str]:
     named = [f"{name} {count:,}" for name, count in counts.items() if count]
     lines = [f"Left out: {', '.join(named)}."] if named else []
     if elsewhere := sum(part.elsewhere for part in parts):
-        several = f"{elsewhere:,} passages stand in several files"
+        several = f"{elsewhere:,} passages occur in several files"
         lines.append(f"{several}; they count for the first of these.")
     return lines
 

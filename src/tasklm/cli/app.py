@@ -93,7 +93,7 @@ def fit(
     """Train a model from a labelled file: the whole flow.
 
     Checks, selects, tokenizes, trains, fine-tunes, scores and writes a report. Several files or
-    folders of splits are several tasks of one model. Any recipe key is an option: --section.key
+    folders of splits train one model of several tasks. Any recipe key is an option: --section.key
     value.
 
     Example: tasklm fit train.csv --test test.csv --corpus texts/ --out runs/first --minutes 20
@@ -196,7 +196,9 @@ def check(
             "--files", help="List damaged files of a run or a model (given instead of TRAIN)."
         ),
     ] = False,
-    top: Annotated[int, typer.Option(help="With --influence: examples to show.", min=1)] = 20,
+    top: Annotated[
+        int, typer.Option(help="With --influence: number of examples to show.", min=1)
+    ] = 20,
     as_json: Json = False,
 ) -> None:
     """Audit the data before training.
@@ -246,7 +248,7 @@ def forecast(
 ) -> None:
     """Forecast the test score before training.
 
-    After 5, 20 and 60 minutes, beside a linear model, and with twice the labels.
+    Shows what to expect from a linear model, after 5, 20 and 60 minutes, and with twice the labels.
 
     Example: tasklm forecast train.csv --corpus texts/
     """
@@ -363,7 +365,7 @@ def demo(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run the whole flow on the embedded data set.
+    """Run the whole flow on the built-in data set.
 
     Example: tasklm demo
     """

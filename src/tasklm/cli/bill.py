@@ -26,7 +26,7 @@ screen = Console(stderr=True)
 
 
 def bill(
-    folder: Annotated[Path, typer.Argument(help="Run folder, or an export or a saved model.")],
+    folder: Annotated[Path, typer.Argument(help="Run folder, export or saved model.")],
     verify: Annotated[
         bool,
         typer.Option(
@@ -36,13 +36,13 @@ def bill(
     ] = False,
     recipe: Annotated[
         Path | None,
-        typer.Option(help="Write the recipe that trains the same model again to this file."),
+        typer.Option(help="Write a recipe to this file that trains the same model again."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what a model has read.
 
-    Every source with its licence, and how much of it the model has read.
+    Lists every source with its licence, and how much of it the model has read.
 
     Example: tasklm bill runs/first --verify
     """

@@ -32,9 +32,9 @@ With = Annotated[
     typer.Option(
         "--with",
         help=(
-            "Contestants, comma-separated: majority, tfidf, hashed, static, tasklm, run=FOLDER, "
-            "onnx=FOLDER, or NAME=FOLDER of a downloaded encoder; by default all that need no "
-            "folder. May be repeated."
+            "Contestants, comma-separated: majority, tfidf, hashed, static, "
+            "tasklm, run=FOLDER, onnx=FOLDER, or NAME=FOLDER for a downloaded "
+            "encoder; by default all that need no folder. May be repeated."
         ),
     ),
 ]
@@ -47,7 +47,7 @@ def compare_contestants(
     dev: Dev = None,
     test: Test = None,
     contestants: With = None,
-    minutes: Annotated[float, typer.Option(help="Time for each contestant, at most.")] = 20.0,
+    minutes: Annotated[float, typer.Option(help="Time limit for each contestant.")] = 20.0,
     out: Annotated[
         Path, typer.Option(help="Folder; repeat the command to continue, or to add contestants.")
     ] = Path("compare"),
@@ -58,9 +58,9 @@ def compare_contestants(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Compare ways to make a model, and say which to use when.
+    """Compare tasklm with other kinds of models on your data.
 
-    Scores, size, latency and cost of each on your data, paired and side by side; nothing is
+    Shows score, size, latency and cost of each side by side, and says which to use when. Nothing is
     downloaded.
 
     Example: tasklm compare train.csv --test test.csv --corpus texts/ --with tfidf,static,tasklm

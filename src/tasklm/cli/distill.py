@@ -23,7 +23,7 @@ from tasklm.cli.watch import Watch
 def distill(
     words: Annotated[
         list[str],
-        typer.Argument(help="Finished run; the answers of several are averaged.", metavar="RUN..."),
+        typer.Argument(help="Finished run; predictions of several are averaged.", metavar="RUN..."),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the new run.")] = Path("runs/distilled"),
     minutes: Minutes = None,
@@ -32,9 +32,9 @@ def distill(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model that finished runs teach.
+    """Train a model taught by finished runs.
 
-    Many seeds become one model, or a large model a small one.
+    Turns several seeds into one model, or a large model into a small one.
 
     The recipe is that of the first run; any of its keys is an option: --section.key value.
 
@@ -42,7 +42,7 @@ def distill(
     """
     tracker = new_tracker(verbose)
     folders, options = files_and_options(words)
-    refuse_image_folders(map(Path, folders), "distill", "no model of images teaches another")
+    refuse_image_folders(map(Path, folders), "distill", "models of images cannot be distilled")
     changed = {"budget__minutes": minutes, "evaluate__compare": compare}
     overrides = overrides_of(options, **changed)
     with tracker.progress("starting"):  # importing torch takes a while

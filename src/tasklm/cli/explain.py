@@ -33,8 +33,8 @@ def explain(
         str,
         typer.Argument(
             help=(
-                "The text to explain the prediction of, or a JSON object with the columns of "
-                "train; of a model of images: an image file."
+                "Text whose prediction to explain, or a JSON object with the "
+                "columns of train; for a model of images: an image file."
             )
         ),
     ],
@@ -49,7 +49,7 @@ def explain(
     """Show the training texts behind a prediction.
 
     Lists the training examples and selected passages that support it and that speak against it
-    (docs/methods/explain.md). Of an image, shows what each part of it adds to the answer.
+    (docs/methods/explain.md). For an image, shows what each part adds to the answer.
 
     Example: tasklm explain runs/first "a text to classify" --top 3
     """

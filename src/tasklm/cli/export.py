@@ -30,8 +30,8 @@ def export(
         str | None,
         typer.Option(
             help=(
-                "Which of a model's several tasks; by default all: in one ONNX file, or for "
-                "transformers each in OUT/NAME/."
+                "Task to export, for a model of several; by default all: in one "
+                "ONNX file, or for transformers each in OUT/NAME/."
             )
         ),
     ] = None,

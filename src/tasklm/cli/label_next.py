@@ -23,19 +23,19 @@ def label_next(
         list[str],
         typer.Option(
             "--from",
-            help="Texts without labels: file or folder. May be repeated.",
+            help="Unlabelled texts: file or folder. May be repeated.",
         ),
     ],
-    count: Annotated[int, typer.Option("--n", help="Texts to choose.")] = 100,
+    count: Annotated[int, typer.Option("--n", help="Number of texts to choose.")] = 100,
     out: Annotated[
         Path | None, typer.Option(help="File to write, .csv or .jsonl; by default CSV is printed.")
     ] = None,
     task: TaskName = None,
     text_column: TextColumn = None,
 ) -> None:
-    """Choose the texts whose labels would help most.
+    """Choose the texts most worth labelling.
 
-    Writes them with an empty label column to fill in; tasklm fit reads the file then.
+    Writes them with an empty label column to fill in; tasklm fit then reads the file.
 
     Example: tasklm label-next runs/first --from texts/ --n 100 --out next.csv
     """

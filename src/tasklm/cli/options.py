@@ -20,7 +20,7 @@ Train = Annotated[
 Tasks = Annotated[
     list[str],
     typer.Argument(
-        help="Labelled file, or one folder per label; several make one model of several tasks.",
+        help="Labelled file, or one folder per label; give several for one model of several tasks.",
         metavar="TRAIN...",
     ),
 ]
@@ -37,7 +37,7 @@ RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="Recipe to sta
 TextColumn = Annotated[str | None, typer.Option(help="Column with the text.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the label.")]
 TaskName = Annotated[
-    str | None, typer.Option("--task", help="Which of a model's several tasks, by its name.")
+    str | None, typer.Option("--task", help="Name of the task, for a model of several tasks.")
 ]
 Minutes = Annotated[float | None, typer.Option(help="Time budget for the whole command.")]
 Flops = Annotated[float | None, typer.Option(help="Training FLOPs, instead of minutes.")]

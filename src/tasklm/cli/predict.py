@@ -19,22 +19,20 @@ if TYPE_CHECKING:  # torch is imported only when needed, so that --help is insta
 
 OfSeveral = Annotated[
     str | None,
-    typer.Option(help="Which of a model's several tasks; all: every one that takes the input."),
+    typer.Option(help="Task, for a model of several tasks; all: every task that takes the input."),
 ]
 Coverage = Annotated[
     float | None,
     typer.Option(
         help=(
-            "Answer with sets of labels that have the right one in this share of all cases, "
-            "such as 0.95, or with unknown."
+            "Answer with label sets that contain the right label in this share of "
+            "cases, such as 0.95, or with unknown."
         )
     ),
 ]
-Beam = Annotated[
-    int | None, typer.Option(help="Written texts: hypotheses that a search keeps; 1: greedy.")
-]
+Beam = Annotated[int | None, typer.Option(help="Text to text: beam size; 1: greedy.")]
 NBest = Annotated[
-    int, typer.Option(help="Written texts: candidates to print, as tasklm rerank reads them.")
+    int, typer.Option(help="Text to text: candidates to print, as tasklm rerank reads them.")
 ]
 
 
@@ -47,8 +45,8 @@ def predict(
         typer.Argument(
             metavar="WHAT",
             help=(
-                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), or - for stdin; "
-                "of a model of images: image files, or folders of them."
+                "A text, a file (CSV, TSV, JSONL, Parquet, or one text per line), "
+                "or - for stdin; for a model of images: image files or folders."
             ),
         ),
     ] = None,

@@ -116,9 +116,9 @@ def rerank(
     """Re-rank lists of candidates by likelihood.
 
     Chooses from each list the candidate with the largest score + λ · pseudo-log-likelihood. A line
-    is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "reference": "a text"}; the
-    optional reference, what was said, is used for --dev and to report the word error rate. Instead
-    of it, or beside it, an answer, an index from 0 or a text, does so for the accuracy.
+    is {"id": 1, "candidates": [{"text": "a text", "score": -1.5}, …], "reference": "a text"}. The
+    optional reference is what was really said: --dev uses it, and the word error rate is reported.
+    An answer, an index from 0 or a text, does the same for accuracy.
 
     Example: tasklm rerank runs/first lists.jsonl --dev dev-lists.jsonl
     """

@@ -38,7 +38,7 @@ TokenFile = Annotated[
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(help="Additional host name to accept, such as a proxy's. May be repeated."),
+    typer.Option(help="Host name to accept, such as a proxy's. May be repeated."),
 ]
 Engine = Annotated[
     str,

@@ -16,24 +16,29 @@ from tasklm.storage.json_lines import json_line
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="Studies, or TOML files; without any, all are listed.", metavar="NAME..."),
+    typer.Argument(
+        help="Studies or TOML files; without any, lists all studies.", metavar="NAME..."
+    ),
 ]
-Data = Annotated[Path | None, typer.Option(help="Folder with a folder of splits for each task.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with one folder of splits per task.")]
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Folder; by default runs/NAME, of several studies runs/studies. Repeat to continue."
+        help="Folder; by default runs/NAME, or runs/studies for several. Repeat to continue."
     ),
 ]
 Scale = Annotated[str, typer.Option(help="minutes, small, medium or large.")]
 Tasks = Annotated[
     list[str] | None,
-    typer.Option(help="Tasks, comma-separated: NAME or NAME=FOLDER; by default all there are."),
+    typer.Option(help="Tasks, comma-separated: NAME or NAME=FOLDER; by default all in --data."),
 ]
 Part = Annotated[str, typer.Option(help="This machine's part of the runs, such as 2/8.")]
-AtOnce = Annotated[int, typer.Option(help="Runs at the same time.", min=1)]
+AtOnce = Annotated[int, typer.Option(help="Number of runs at the same time.", min=1)]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print runs, FLOPs, time and disk, and stop.")
+    bool,
+    typer.Option(
+        "--dry-run", help="Print the number of runs, FLOPs, time and disk space, and stop."
+    ),
 ]
 
 
@@ -51,10 +56,11 @@ def study(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run tables or figures of a paper again.
+    """Rerun tables or figures of a paper.
 
-    Our scores with intervals beside the published ones, and what agrees. Any recipe key is an
-    option, for all rows that do not set it. Several studies share what they have in common.
+    Shows our scores with intervals beside the published ones, and which claims hold. Any recipe
+    key is an option, for all rows that do not set it. Several studies share what they have in
+    common.
 
     Example: tasklm study tlm-table-4 --data tasks/ --corpus texts/ --dry-run
     """

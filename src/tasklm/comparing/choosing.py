@@ -21,7 +21,7 @@ from tasklm.console.durations import duration
 from tasklm.evaluate.scores import metric_name, score_text
 
 BEST, SMALLEST, FASTEST = "highest score", "smallest", "fastest"
-LEANEST, OWN = "least memory in training", "without weights of others"
+LEANEST, OWN = "least memory in training", "without outside weights"
 WORTH = 1.5  # times smaller, faster or leaner than the best: less is not worth a word
 REFERENCE = "majority"
 Measure = Callable[[Result], float]
@@ -151,7 +151,7 @@ def _without_others(comparison: Comparison, best: Result) -> list[str]:
     own = comparison.result(title)
     assert own.best is not None and own.score is not None
     behind = f"{points_text(own)} points behind ({_significance(comparison, own)})"
-    return [f"Without weights of others: {title}, {score_text(own.score)}, {behind}."]
+    return [f"Without outside weights: {title}, {score_text(own.score)}, {behind}."]
 
 
 def _about_ours(comparison: Comparison, best: Result) -> list[str]:

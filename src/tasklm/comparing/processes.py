@@ -54,7 +54,7 @@ def in_a_process(work: dict[str, Any], folder: Path, threads: int) -> None:
 def _ended(status: int) -> str:
     """Why a process ended, as far as its status tells."""
     if status == -signal.SIGKILL:
-        return "its process was killed; mostly that is for lack of memory."
+        return "its process was killed, most likely for lack of memory."
     if status < 0:
         return f"its process was ended by signal {-status}."
     return f"its process ended with status {status}; what it printed says why."

@@ -12,12 +12,10 @@ MEANING = (
     "those of dev; an unknown text has no set and counts as missed. The interval is where the "
     "share lies on more texts like those of test."
 )
-CHOSEN_ON_DEV = (
-    "Dev has chosen the model as well, so what is measured there flatters it: trust test."
-)
+CHOSEN_ON_DEV = "Dev also chose the model, so coverage measured there is optimistic: trust test."
 NO_TEST = (
-    "There is no test set (--test), so that nothing is measured: the promise stands on dev alone, "
-    "which has chosen the model as well."
+    "There is no test set (--test), so coverage is not measured: the promise rests "
+    "on dev alone, which also chose the model."
 )
 
 
@@ -62,8 +60,8 @@ def sentences(measured: Sequence[Measured]) -> list[str]:
         low, high = one.expected
         if not low <= one.coverage <= high:
             lines.append(
-                f"At {one.promised:.0%} the measured coverage is outside of {low:.1%} to "
-                f"{high:.1%}, where it lies in 95 of 100 cases if dev and test are alike: they may "
-                "come from different sources, or times."
+                f"At {one.promised:.0%} the measured coverage is outside {low:.1%} to {high:.1%}, "
+                "the range expected in 95 of 100 cases if dev and test are alike: they may come "
+                "from different sources or times."
             )
     return lines

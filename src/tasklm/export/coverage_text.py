@@ -13,9 +13,9 @@ from tasklm.export.source import Source
 
 ANSWERS = "`tasklm predict FOLDER --coverage 0.95` answers with sets of labels, or with unknown."
 KEPT = (
-    f"transformers gives no sets of labels. `{FILE}` has what dev said of the trained model, and "
-    "`tasklm predict MODEL --coverage 0.95` answers with sets from the folder `model` of the run, "
-    "or from an export to ONNX."
+    f"transformers cannot answer with label sets. `{FILE}` has the calibration of the trained "
+    "model; `tasklm predict MODEL --coverage 0.95` answers with sets, from the folder `model` of "
+    "the run or from an export to ONNX."
 )
 FEWER_BITS = (
     "The promise was calibrated and measured on the trained model in fp32; the weights here have "

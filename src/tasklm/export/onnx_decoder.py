@@ -109,7 +109,7 @@ def write_decoder(source: Source, folder: Path) -> tuple[float, float]:
     _write(folder / DECODER, converted(StepGraph(source), tensors, sizes, [LOGS, AFTER]))
     apart = difference(source, folder)
     if not apart <= TOLERANCE:
-        problem = f"logarithmic probabilities differ by {apart:.3g}"
+        problem = f"log-probabilities differ by {apart:.3g}"
         remedy = "Nothing was written; try other versions of torch and onnxruntime."
         raise RunError(f"the exported model does not match the trained one: {problem}. {remedy}")
     size = sum((folder / name).stat().st_size for name in (GRAPH, DECODER))

@@ -63,7 +63,7 @@ class OnnxWriter:
         self.decoder = session_of(folder / DECODER, threads)
         shapes = {one.name: one.shape for one in self.decoder.get_inputs()}
         if list(shapes) != DECODER_INPUTS or len(shapes[STATE]) != 7:
-            raise RunError(f"{folder / DECODER} is no decoder. Export the model again.")
+            raise RunError(f"{folder / DECODER} is not a decoder. Export the model again.")
         layers, both, _, _, heads, _, width = shapes[STATE]
         self.first = (layers, both), (heads, 0, width)
 

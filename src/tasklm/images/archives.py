@@ -60,7 +60,7 @@ def read_archive(path: Path) -> Listing:
 def _arrays(path: Path) -> dict[str, Array]:
     remedy = "Write it again with numpy.savez, without objects."
     if not zipfile.is_zipfile(path):
-        raise DataError("it is no archive of NumPy arrays", file=path, remedy=remedy)
+        raise DataError("it is not an archive of NumPy arrays", file=path, remedy=remedy)
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

@@ -122,7 +122,7 @@ def _image_files(folder: Path) -> list[Path]:
             continue
         if file.suffix.lower() not in SUFFIXES:
             remedy = "Only PNG and JPEG files are read: move it away, or convert it."
-            raise DataError("a file among the images is no image", file=file, remedy=remedy)
+            raise DataError("a file among the images is not an image", file=file, remedy=remedy)
         files.append(file)
     return files
 

@@ -45,7 +45,7 @@ def check_settings(recipe: Recipe) -> None:
             usual_value = getattr(getattr(usual, name), entry.name)
             if not is_own(name, entry.name) and value != usual_value:
                 reason = REASONS.get(name, "it is for text")
-                problem = f"the key means nothing for images ({reason})"
+                problem = f"the key does not apply to images ({reason})"
                 problems.append(f"{name}.{entry.name}: {problem}; leave it out")
     for name in recipe.evaluate.compare:
         if name != SUPERVISED:

@@ -58,9 +58,9 @@ def reason_for(doubt: Doubt, chosen: Chosen) -> str:
     (first, odds), (second, other) = doubt.rivals
     parts = [f"between {first} ({odds:.2f}) and {second} ({other:.2f})"]
     if chosen.stands_for > 1:
-        parts.append(f"stands for {chosen.stands_for:,} texts like it")
+        parts.append(f"represents {chosen.stands_for:,} similar texts")
     elif chosen.stands_for:
-        parts.append("stands for a text like it")
+        parts.append("represents a similar text")
     else:
         parts.append("unlike the others")
     if doubt.disagree:

@@ -56,7 +56,7 @@ class Suggestions:
         """What was read and left out, in plain words."""
         parts = [f"{self.read:,} texts read"]
         for count, why in (
-            (self.labelled, "stand in train, dev or test"),
+            (self.labelled, "occur in train, dev or test"),
             (self.copies, "are copies"),
             (self.near_copies, "are near copies"),
         ):
@@ -150,7 +150,7 @@ class Labeller:
             candidates = without_near_copies(drawn.examples, self._labelled)
         if not candidates:
             raise DataError(
-                f"none of the {drawn.read:,} texts is new: all stand in train, dev or test, or "
+                f"none of the {drawn.read:,} texts is new: all occur in train, dev or test, or "
                 "nearly so",
                 remedy="Name other texts with --from.",
             )

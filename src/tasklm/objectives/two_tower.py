@@ -38,7 +38,7 @@ class TwoTower(TokenPrediction):
 
     def __init__(self, encoder: str, shape: Shape, vocabulary: Vocabulary, settings: Train) -> None:
         if hasattr(ENCODERS.get(encoder), "directed"):
-            problem = f"two towers are Transformers, and model.encoder = {encoder!r} is none"
+            problem = f"two towers are Transformers, and model.encoder = {encoder!r} is not one"
             raise RecipeError([f"train.objective = 'two-tower': {problem}; choose bilm with it"])
         super().__init__(
             encoder, replace(shape, width=2 * shape.width, embedding=shape.token_width)

@@ -207,9 +207,7 @@ def _data(run: Run) -> tuple[TaskData, CorpusData | None]:
     if corpus is not None:
         better_model(run, task, corpus)
     if warnings:
-        run.tracker.say(
-            "for the examples concerned run `tasklm check` with the same files", "details"
-        )
+        run.tracker.say("to see these examples, run `tasklm check` with the same files", "details")
     run.keep_clock(timeline.CORPUS)
     return task, corpus
 

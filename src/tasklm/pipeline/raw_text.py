@@ -77,14 +77,14 @@ def check_student(run: Run, task: TaskData) -> None:
     student_class(settings.unlabelled, task.task.consistency())
     _check_keys(settings)
     if settings.freeze:
-        problem = "text without labels teaches the encoder, which finetune.freeze keeps as it is"
+        problem = "unlabelled text trains the encoder, which finetune.freeze keeps fixed"
         raise RecipeError([f"finetune.unlabelled: {problem}; leave one of the two out"])
 
 
 def _check_keys(settings: Finetune) -> None:
     """Raises RecipeError for sources that there are not, and keys of another student."""
     problems = [
-        f"finetune.unlabelled_from: {name!r} is no source; choose from {', '.join(SOURCES)}"
+        f"finetune.unlabelled_from: {name!r} is not a source; choose from {', '.join(SOURCES)}"
         for name in settings.unlabelled_from
         if name not in SOURCES
     ]
@@ -121,7 +121,7 @@ def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
     passages, most = given.passages, settings.unlabelled_texts
 
     def build(folder: Path) -> None:
-        with run.tracker.progress("collecting text without labels"):
+        with run.tracker.progress("collecting unlabelled text"):
             own = chain(_not_held_out(run, task, given), _of_passages(task, passages))
             distinct = {example.text: example for example in own if example.text.strip()}
             texts = [
@@ -148,7 +148,7 @@ def raw_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
         examples = [_example(one) for one in read_json(folder / TEXTS)]
     if not examples:
         raise DataError(
-            "all text without labels is empty, or stands in dev or test",
+            "all unlabelled text is empty, or occurs in dev or test",
             remedy="Give other text: --data.unlabelled, or --corpus.",
         )
     named = {"hidden labels": given.hidden, "file": given.file, "passages": passages}
@@ -184,9 +184,9 @@ def _example(one: dict[str, Any]) -> Example:
 def _without_text(run: Run, task: TaskData, selected: Path | None) -> RawTexts:
     """Nothing, where a budget or an ablation leaves the corpus out; otherwise an error."""
     if selected is None and run.recipe.data.corpus:
-        run.tracker.say("no text without labels: no text is selected", "raw text")
+        run.tracker.say("no unlabelled text: no text is selected", "raw text")
         return NO_RAW_TEXT
-    problem = "there is no text without labels; give --corpus, --data.unlabelled or --data.share"
+    problem = "there is no unlabelled text; give --corpus, --data.unlabelled or --data.share"
     sources = run.recipe.finetune.unlabelled_from
     if sources:
         problem = f"there is no text of finetune.unlabelled_from ({', '.join(sources)})"

@@ -60,7 +60,7 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
         passages = chain.from_iterable(read_selection_texts(selected))
         pieces = list(islice(as_long_as(task.splits.train, passages), count))
         examples = [task.task.asked(text) for _, text in pieces]
-        with run.tracker.progress("asking the teachers about text", len(teachers)) as bar:
+        with run.tracker.progress("labelling text with the teachers", len(teachers)) as bar:
             lessons = []
             for teacher in teachers:
                 loaded = load_models(teacher.folder, run.machine.device)

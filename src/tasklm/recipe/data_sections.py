@@ -15,10 +15,8 @@ INFLUENCE = "influence"  # the method that selects from another's candidates
 class Data:
     train: str = key(
         "",
-        (
-            "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, SQuAD …), one folder of text files "
-            "or images per label, a folder with all splits, or an archive of images (.npz)"
-        ),
+        "labelled file (CSV, TSV, JSONL, Parquet, CoNLL, SQuAD …), one folder of text files or "
+        "images per label, a folder with all splits, or an archive of images (.npz)",
     )
     dev: str = key(
         "", "development set, used to pick the best epoch and seed; empty: a share of train"
@@ -26,49 +24,39 @@ class Data:
     test: str = key("", "test set, scored once at the end; empty: no test score")
     more: tuple[str, ...] = key(
         (),
-        (
-            "further labelled files, as tasklm update adds them: rows that train has are left out, "
-            "and a share of each file is held out for dev"
-        ),
+        "further labelled files, as tasklm update adds them: rows already in train are left out, "
+        "and a share of each file is held out for dev",
         later=True,
     )
     more_dev: tuple[str, ...] = key(
-        (), "further development sets; where there is one, data.more gives none", later=True
+        (), "further development sets; if given, none is held out of data.more", later=True
     )
     more_test: tuple[str, ...] = key((), "further test sets, such as of new classes", later=True)
     corpus: tuple[str, ...] = key((), "files, folders or globs of raw text")
     unlabelled: str = key(
         "",
-        (
-            "file of further texts without labels, read as the task's own, for "
-            "finetune.unlabelled; empty: the selected passages alone; of images: a folder of them"
-        ),
+        "file of unlabelled texts, in the form of the task's own, for finetune.unlabelled; empty: "
+        "only the selected passages; for images: a folder of them",
     )
     share: float = key(
         1.0,
-        (
-            "share of train whose labels are used; the rest counts as text without labels "
-            "(finetune.unlabelled)"
-        ),
+        "share of train whose labels are used; the rest counts as unlabelled text "
+        "(finetune.unlabelled)",
         low=0.0001,
         high=1.0,
     )
     kind: str = key(
         "auto",
-        (
-            "kind of task: classify, multilabel, regress, "
-            "choice, tag, span, parse, translate or image; auto: from the layout of train"
-        ),
+        "kind of task: classify, multilabel, regress, choice, tag, span, parse, translate or "
+        "image; auto: from the layout of train",
     )
     text_column: str = key(
         "", "column with the text, or columns with the texts, separated by commas; empty: detected"
     )
     label_column: str = key(
         "",
-        (
-            "column with the label (parse: columns with heads and relations, separated by a "
-            "comma; translate: the text to write); empty: detected"
-        ),
+        "column with the label (parse: columns with heads and relations, separated by a comma; "
+        "translate: the target text); empty: detected",
     )
     options_column: str = key("", "choice: column with the list of options; empty: detected")
     corpus_column: str = key("", "column with the text in corpus tables; empty: detected")
@@ -77,17 +65,13 @@ class Data:
     )
     licences: tuple[str, ...] = key(
         (),
-        (
-            "licences of files, for the bill of text: GLOB=LICENCE, such as 'wiki/*=CC-BY-SA-4.0'; "
-            "the last that fits counts"
-        ),
+        "licences of files, for the bill of text: GLOB=LICENCE, such as 'wiki/*=CC-BY-SA-4.0'; "
+        "the last match counts",
     )
     without: tuple[str, ...] = key(
         (),
-        (
-            "what is left out of the corpus: files or folders (globs), or licences such as "
-            "'licence:CC-BY-NC*'"
-        ),
+        "files, folders or globs to leave out of the corpus, or licences such as "
+        "'licence:CC-BY-NC*'",
     )
     dev_share: float = key(
         0.1, "share of train held out when there is no dev file", low=0.01, high=0.5
@@ -106,10 +90,8 @@ class Data:
     )
     leaks: str = key(
         "refuse",
-        (
-            "examples of dev or test that also occur in train: refuse to run, drop them from "
-            "train, or keep them"
-        ),
+        "examples of dev or test that also occur in train: refuse to run, drop them from train, "
+        "or keep them",
         choices=("refuse", "drop", "keep"),
     )
 
@@ -118,17 +100,13 @@ class Data:
 class SeveralTasks:
     tasks: tuple[str, ...] = key(
         (),
-        (
-            "tasks that one model learns together: NAME=PATH or PATH, each as for data.train, or "
-            "a recipe with a [data] section of its own"
-        ),
+        "tasks that one model learns together: NAME=PATH or PATH, each as for data.train, or a "
+        "recipe with its own [data] section",
     )
     power: float = key(
         0.75,
-        (
-            "a task is drawn in proportion to its number of examples to this power; "
-            "1: in proportion to its size, 0: all tasks alike"
-        ),
+        "tasks are sampled in proportion to their number of examples to this power; 1: by size, "
+        "0: all equally often",
         low=0.0,
         high=1.0,
     )
@@ -145,10 +123,8 @@ class Kind:
 
     marks: tuple[str, ...] = key(
         (),
-        (
-            "classify: opening markers of the entities in an example, such as '<<,[['; the head "
-            "reads them beside the first token"
-        ),
+        "classify: opening markers of the entities in an example, such as '<<,[['; the head reads "
+        "them beside the first token",
     )
     crf: bool = key(
         False,
@@ -156,10 +132,8 @@ class Kind:
     )
     scheme: str = key(
         "data",
-        (
-            "tag: scheme of spans that the model learns: the data's own, or bioes, which also "
-            "marks their ends; answers are in the data's"
-        ),
+        "tag: span scheme that the model learns: the data's own, or bioes, which also marks ends; "
+        "predictions are in the data's own",
         choices=("data", "bioes"),
         later=True,
     )
@@ -170,20 +144,18 @@ class Kind:
     punctuation: bool = key(False, "parse: also score the heads of punctuation")
     decoder: str = key(
         "transformer",
-        "translate: what writes texts; lstm: with one attention, as in cross-view training",
+        "translate: decoder; lstm: with one attention, as in cross-view training",
         choices=("transformer", "lstm"),
         later=True,
     )
     decoder_layers: int | None = key(
         None,
-        "translate: layers of the decoder; auto: 2, of an lstm 1",
+        "translate: layers of the decoder; auto: 2, or 1 for an lstm",
         low=1,
         high=MOST_LAYERS,
         later=True,
     )
-    beam: int = key(
-        5, "translate: hypotheses that a search keeps; 1: greedy", low=1, high=64, later=True
-    )
+    beam: int = key(5, "translate: beam size; 1: greedy", low=1, high=64, later=True)
     length_penalty: float = key(
         1.0,
         "translate: hypotheses are compared by log probability / length to this power",
@@ -192,7 +164,7 @@ class Kind:
         later=True,
     )
     written_tokens: int = key(
-        256, "translate: longest text to write, in tokens", low=1, high=LONGEST_ROW, later=True
+        256, "translate: longest text to generate, in tokens", low=1, high=LONGEST_ROW, later=True
     )
 
 
@@ -200,10 +172,8 @@ class Kind:
 class Select:
     method: str = key(
         "bm25",
-        (
-            "how passages are selected; NAME,influence: candidates by NAME, of which the most "
-            "helpful for the task are selected"
-        ),
+        "how passages are selected; NAME,influence: candidates by NAME, of which the most helpful "
+        "for the task are selected",
     )
     k: int | None = key(
         None,
@@ -227,17 +197,13 @@ class Select:
     )
     stemming: str = key(
         "none",
-        (
-            "stemmer for queries and passages: none, "
-            "or a language such as english or russian (needs tasklm[stemming])"
-        ),
+        "stemmer for queries and passages: none, or a language such as english or russian (needs "
+        "tasklm[stemming])",
     )
     index: str = key(
         "auto",
-        (
-            "store the index for later runs, or build it on the fly; auto: store it if the disk "
-            "has room"
-        ),
+        "store the index for later runs, or build it on the fly; auto: store it if the disk has "
+        "room",
         choices=("auto", "keep", "fly"),
     )
     memory: str = key("2GB", "memory limit for scoring")
@@ -249,10 +215,8 @@ class Select:
     )
     engine: str = key(
         "local",
-        (
-            "where passages are scored: here, on Apache Spark "
-            "(tasklm[spark]), or by an Elasticsearch or OpenSearch server"
-        ),
+        "where passages are scored: here, on Apache Spark (tasklm[spark]), or by an Elasticsearch "
+        "or OpenSearch server",
         choices=("local", "spark", "elastic"),
     )
     url: str = key(
@@ -277,10 +241,8 @@ class Select:
     )
     influence_layers: str = key(
         "last",
-        (
-            "influence: layers whose gradients are compared: last, all, embeddings, or numbers "
-            "from 1, such as 3,4"
-        ),
+        "influence: layers whose gradients are compared: last, all, embeddings, or numbers from "
+        "1, such as 3,4",
     )
     influence_batch: int = key(
         1, "influence: candidates that share one gradient (the paper: 4)", low=1
@@ -299,10 +261,8 @@ class Select:
     )
     influence_projection: int | None = key(
         None,
-        (
-            "influence: dimensions of the random projection of gradients; 0: no projection; "
-            "auto: none if the task's gradients fit into memory"
-        ),
+        "influence: dimensions of the random projection of gradients; 0: no projection; auto: "
+        "none if the task's gradients fit into memory",
         low=0,
     )
     influence_model: str = key(

@@ -104,7 +104,11 @@ class Moments:
     )
     momentum: float = key(0.95, "muon: decay of the mean gradient", low=0.0, high=0.9999)
     sgd_momentum: float = key(
-        0.9, "sgd: share of the last move in the next", low=0.0, high=0.9999, later=True
+        0.9,
+        "sgd: momentum, the share of the last update in the next",
+        low=0.0,
+        high=0.9999,
+        later=True,
     )
 
 
@@ -151,10 +155,8 @@ class Train(Moments):
     )
     accumulate: int | None = key(
         None,
-        (
-            "micro-batches per step; without dropout they do not change the result; auto: by GPU "
-            "memory"
-        ),
+        "micro-batches per step; without dropout they do not change the result; auto: by GPU "
+        "memory",
         low=1,
     )
     optimiser: str = key(
@@ -164,16 +166,14 @@ class Train(Moments):
     )
     learning_rate: float | None = key(
         None,
-        (
-            "peak learning rate; auto: by width, "
-            "with muon 2e-3 up to 256 (the papers: 1e-4 at 768, adamw); with sgd 0.5"
-        ),
+        "peak learning rate; auto: by width, with muon 2e-3 up to 256 (the papers: 1e-4 at 768, "
+        "adamw); with sgd 0.5",
         low=0.0,
         high=1.0,
     )
     schedule: str = key(
         "linear",
-        "how the learning rate falls after the warm-up; constant: only at the end; root: divided "
+        "decay of the learning rate after the warm-up; constant: only at the end; root: divided "
         "by 1 + 0.005 · √step",
         choices=SCHEDULES,
     )
@@ -188,8 +188,8 @@ class Train(Moments):
     )
     anneal: float = key(
         0.0,
-        "share of the steps, at the end, that read the best fifth of the selected text alone while "
-        "the rate falls from its peak to 0, in place of schedule and decay; 0: off",
+        "share of the steps, at the end, that read only the best fifth of the selected text while "
+        "the rate falls from its peak to 0; replaces schedule and decay; 0: off",
         low=0.0,
         high=1.0,
         later=True,
@@ -210,8 +210,8 @@ class Train(Moments):
     mask_rate: float = key(0.15, "share of tokens to predict", low=0.01, high=0.9)
     mask_rate_last: float | None = key(
         None,
-        "mlm: that share at the last step, towards which mask_rate goes in a straight line; auto: "
-        "the same at all steps",
+        "mlm: mask rate at the last step, reached linearly from mask_rate; auto: the same at all "
+        "steps",
         low=0.01,
         high=0.9,
         later=True,
@@ -225,10 +225,8 @@ class Train(Moments):
     )
     hide: str = key(
         "bert",
-        (
-            "replacement of these tokens; bert: 80 % [MASK], 10 % random, 10 % unchanged; mask: "
-            "always [MASK]"
-        ),
+        "replacement of these tokens; bert: 80 % [MASK], 10 % random, 10 % unchanged; mask: "
+        "always [MASK]",
         choices=("bert", "mask"),
     )
     whole_words: bool = key(False, "mlm: mask all tokens of a word or none")
@@ -247,8 +245,8 @@ class Train(Moments):
     )
     towers: str = key(
         "shared",
-        "two-tower: what reads to the right and to the left; shared: the encoder itself, own: two "
-        "networks of its shape beside it (Clark's thesis), for scoring texts alone",
+        "two-tower: networks that read left to right and right to left; shared: the encoder "
+        "itself; own: two more of its shape (Clark's thesis), only for scoring texts",
         choices=("shared", "own"),
         later=True,
     )
@@ -260,10 +258,8 @@ class Train(Moments):
     )
     non_finite: str = key(
         "skip",
-        (
-            "when the loss is not finite: skip the step, go back to the last checkpoint at half "
-            "the learning rate, or stop"
-        ),
+        "when the loss is not finite: skip the step, go back to the last checkpoint at half the "
+        "learning rate, or stop",
         choices=("skip", "back", "stop"),
     )
     checkpoint_seconds: float = key(60.0, "time between checkpoints", low=0.0)
@@ -277,11 +273,8 @@ class Train(Moments):
     )
     seeds: int = key(
         1,
-        (
-            "independent trainings of stage 1, "
-            "each fine-tuned finetune.seeds times; it takes 3 or more to tell a better method "
-            "from luck"
-        ),
+        "independent trainings of stage 1, each fine-tuned finetune.seeds times; telling a better "
+        "method from luck takes 3 or more",
         low=1,
         high=MOST_SEEDS,
     )
@@ -291,27 +284,21 @@ class Train(Moments):
 class Finetune(Moments, RawText):
     epochs: int | None = key(
         None,
-        (
-            "passes over the training examples, of which the best on dev counts; auto: 3 to 30 "
-            "by the number of examples (of several tasks, the mean), fewer if minutes are short; "
-            "0: none, the linear model alone, or without one (finetune.wide) that of stage 1"
-        ),
+        "passes over the training examples; the best on dev is kept; auto: 3 to 30 by the number "
+        "of examples (several tasks: their mean), fewer if time is short; 0: the linear model "
+        "alone, or stage 1 if there is none (finetune.wide)",
         low=0,
     )
     batch: int | None = key(
         None,
-        (
-            "rows per step; auto: those of 32 examples, but of 8 if up to 4 layers learn from "
-            "fewer than 2,000 examples"
-        ),
+        "rows per step; auto: 32 examples, but 8 if up to 4 layers learn from fewer than 2,000 "
+        "examples",
         low=1,
     )
     learning_rate: float | None = key(
         None,
-        (
-            "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768), with "
-            "bilstm 2e-3 at 512; sgd: 0.5"
-        ),
+        "peak learning rate; auto: by width, 3e-4 at 256 (the papers: 2e-5 at 768), with bilstm "
+        "2e-3 at 512; sgd: 0.5",
         low=0.0,
         high=1.0,
     )
@@ -324,7 +311,7 @@ class Finetune(Moments, RawText):
     )
     schedule: str = key(
         "linear",
-        "how the learning rate falls after the warm-up; root: divided by 1 + 0.005 · √step",
+        "decay of the learning rate after the warm-up; root: divided by 1 + 0.005 · √step",
         choices=SCHEDULES,
     )
     warmup: float = key(
@@ -341,13 +328,13 @@ class Finetune(Moments, RawText):
     dropout: float = key(0.1, "dropout rate of stage 2", low=0.0, high=0.9)
     freeze: bool = key(
         False,
-        "leave the encoder as stage 1 made it: only the head learns, from features with dropout",
+        "freeze the encoder after stage 1: only the head learns, from features with dropout",
         later=True,
     )
     soup: bool = key(
         False,
-        "all seeds begin with the same head, and the mean of their weights is the model if it is "
-        "better on dev than each of them",
+        "start all seeds with the same head, and use the mean of their weights if it is better on "
+        "dev than each of them",
         later=True,
     )
     label_smoothing: float = key(
@@ -359,8 +346,8 @@ class Finetune(Moments, RawText):
     )
     rdrop: float = key(
         0.0,
-        "R-Drop: read each batch twice, with other dropout, and weigh by this how far the outputs "
-        "are apart (classify, multilabel, choice, tag, translate); 0: off",
+        "R-Drop: read each batch twice with different dropout; weight of the divergence between "
+        "the outputs (classify, multilabel, choice, tag, translate); 0: off",
         low=0.0,
         high=100.0,
         later=True,
@@ -374,22 +361,18 @@ class Finetune(Moments, RawText):
     )
     wide: bool = key(
         True,
-        (
-            "add the outputs of a linear model of words to the network's (classify, multilabel, "
-            "regress, choice, tag)"
-        ),
+        "add the outputs of a linear model of words to the network's (classify, multilabel, "
+        "regress, choice, tag)",
     )
     word_vectors: bool = key(
         True,
-        (
-            "also give that linear model word vectors from the corpus, if that is better (not "
-            "for pairs and choices)"
-        ),
+        "let that linear model also use word vectors from the corpus, if that is better (not for "
+        "pairs and choices)",
     )
     seeds: int | None = key(
         None,
         "fine-tuning runs per training of stage 1; scores are their mean ± sd, the model is the "
-        "best on dev; auto: 3, but 1 if minutes are short",
+        "best on dev; auto: 3, but 1 if time is short",
         low=1,
         high=MOST_SEEDS,
     )

@@ -21,59 +21,48 @@ class RawText:
 
     unlabelled: str = key(
         NO_STUDENT,
-        (
-            "what also learns from text without labels: cross-view (modules that see a part of "
-            "it), word-dropout, vat (adversarial noise), or none; of images: cross-view, vat, "
-            "cross-view,vat or none"
-        ),
+        "what learns from unlabelled text: cross-view (modules that see a part of it), "
+        "word-dropout, vat (adversarial noise), or none; for images: cross-view, vat, "
+        "cross-view,vat or none",
         later=True,
     )
     unlabelled_dropout: float | None = key(
         None,
-        (
-            "dropout rate of stage 2 on text without labels; auto: 0.2, with vat that of labelled "
-            "examples"
-        ),
+        ("dropout rate of stage 2 on unlabelled text; auto: 0.2, with vat as on labelled examples"),
         low=0.0,
         high=0.9,
         later=True,
     )
     unlabelled_after: float | None = key(
         None,
-        (
-            "share of the planned epochs of stage 2 before text without labels is read; auto: 0.5 "
-            "where texts are written, 0 for others"
-        ),
+        "share of the planned epochs of stage 2 before unlabelled text is read; auto: 0.5 for "
+        "translate, 0 for other kinds",
         low=0.0,
         high=1.0,
         later=True,
     )
     unlabelled_texts: int = key(
         50_000,
-        "texts without labels to use, at most; those of the best passages first",
+        "maximum number of unlabelled texts; those of the best passages first",
         low=1,
         later=True,
     )
     unlabelled_from: tuple[str, ...] = key(
         (),
-        (
-            "where text without labels comes from, comma-separated: hidden (labels that data.share "
-            "leaves out), file (data.unlabelled), passages; empty: all there are"
-        ),
+        "sources of unlabelled text, comma-separated: hidden (labels that data.share leaves out), "
+        "file (data.unlabelled), passages; empty: all available",
         later=True,
     )
     unlabelled_tasks: str = key(
         "all",
-        "unlabelled = cross-view of several tasks: whose modules learn from a batch of text",
+        "unlabelled = cross-view with several tasks: the tasks whose modules learn from a batch",
         choices=("all", "one"),
         later=True,
     )
     views: tuple[str, ...] = key(
         (),
-        (
-            "unlabelled = cross-view: modules to train, comma-separated, such as "
-            "full,forward,backward; empty: all of the kind"
-        ),
+        "unlabelled = cross-view: modules to train, comma-separated, such as "
+        "full,forward,backward; empty: all of the kind",
         later=True,
     )
     word_dropout: float = key(

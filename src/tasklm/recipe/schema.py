@@ -30,10 +30,8 @@ MOST_THREADS = 1024
 class Evaluate:
     metric: str = key(
         "auto",
-        (
-            "metric that picks the model and is reported first; auto: the kind's own, macro_f1 "
-            "for classes"
-        ),
+        "metric that picks the model and is reported first; auto: the kind's own, macro_f1 for "
+        "classes",
     )
     bootstrap: int = key(
         1000, "resamples of test examples and seeds for intervals and differences on test", low=100
@@ -91,8 +89,8 @@ class Hardware:
     )
     shared: str = key(
         "",
-        "folder where runs share finished steps, such as selection and stage 1, by links to the "
-        "same files; empty: none",
+        "folder where runs share finished steps, such as selection and stage 1, through links to "
+        "the same files; empty: none",
     )
 
 

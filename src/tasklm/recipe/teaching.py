@@ -11,25 +11,19 @@ from tasklm.recipe.parsing import key
 class Distill:
     teachers: tuple[str, ...] = key(
         (),
-        (
-            "run folders whose models (the ensemble, where a run has one) teach stage 2 "
-            "beside the labels; several are averaged"
-        ),
+        "run folders whose models (the ensemble, if a run has one) teach stage 2 along with the "
+        "labels; several are averaged",
     )
     labels: float | None = key(
         None,
-        (
-            "weight of the labels, the teachers have the rest; "
-            "auto: rises from 0 to 1 as training goes on (teacher annealing)"
-        ),
+        "weight of the labels relative to the teachers; auto: rises from 0 to 1 during training "
+        "(teacher annealing)",
         low=0.0,
         high=1.0,
     )
     passages: int = key(
         0,
-        (
-            "pieces of the selected passages, best first, that stage 2 also learns from, with the "
-            "labels that the teachers give them"
-        ),
+        "pieces of the selected passages, best first, that the teachers label for stage 2 to "
+        "learn from",
         low=0,
     )

@@ -26,7 +26,7 @@ def raw_text(changes: Mapping[str, Any] | None, of: str = "") -> Html:
         parts.append(soft(f"{of} Both models are the best of their seeds on dev."))
     cases = [_case(case) for case in changes["cases"]]
     if cases:
-        parts.append(el("h3", "Right now, and wrong with labels alone"))
+        parts.append(el("h3", "Correct with it, wrong with labels alone"))
         parts += cases[:OPEN_CASES]
     if len(cases) > OPEN_CASES:
         parts.append(folded(f"{len(cases) - OPEN_CASES:,} more", joined(cases[OPEN_CASES:])))

@@ -19,8 +19,8 @@ def written_texts(entries: Sequence[Mapping[str, Any]], of: str = "") -> Html:
     if not entries:
         return Html("")
     about = (
-        "From the worst to the best by chrF, evenly spaced. Marked: words that the model wrote and "
-        "the right text does not have there, and words that it left out."
+        "Evenly spaced from the worst to the best by chrF. Marked: words of the "
+        "model that the reference does not have there, and words that it left out."
     )
     cards = [_card(entry) for entry in entries]
     if rest := cards[OPEN:]:

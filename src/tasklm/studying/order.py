@@ -69,7 +69,7 @@ def task_folders(study: Study, order: Order) -> dict[str, Path]:
     if lost or not there:
         sought = ", ".join(str(folders[name]) for name in lost or names)
         raise DataError(
-            f"there is no data of {', '.join(lost or names)} (sought: {sought})",
+            f"there is no data for {', '.join(lost or names)} (sought: {sought})",
             file=order.data,
             remedy="Put a folder with train, dev and test there for each task, or name them: "
             "--tasks NAME=FOLDER.",

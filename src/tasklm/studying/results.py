@@ -156,7 +156,7 @@ def outcome_of(
             if place in folders:
                 cells.append(_cell(task, folders[place], scores.get(place), problems))
             elif line.is_shown and (not line.together or task in study.tasks_of(line)):
-                problem = "not run: data that it needs is not there"
+                problem = "not run: its data is missing"
                 cells.append(Cell(task, line.name, line.published.get(task), problem=problem))
     findings = [finding_of(claim, *_differences(claim, folders, scores)) for claim in study.claims]
     confidence = jobs[0].recipe.evaluate.confidence

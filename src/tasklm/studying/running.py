@@ -197,7 +197,7 @@ def _problem(one: _Running) -> str:
     if status == FAILED:
         return output
     if status == -signal.SIGKILL:
-        return "its process was killed; mostly that is for lack of memory: try a lower --at-once"
+        return "its process was killed, most likely for lack of memory: try a lower --at-once"
     return f"its process ended with status {status}: … {output[-LAST:]}"
 
 

@@ -72,7 +72,7 @@ class Parse(Unranked, TaughtTrees, Untuned):
 
     kind: ClassVar[str] = "parse"
     classifies, pairs, cased = False, False, True
-    unranked = "trees are answered without their probabilities"
+    unranked = "trees are predicted without probabilities"
     reads_vectors = False
     sets, setless = None, SETLESS_WORDS
     metrics: tuple[str, ...] = ("las", "uas")

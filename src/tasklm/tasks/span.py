@@ -96,7 +96,7 @@ class Span(LabelsAlone, Unranked, TaughtSpans):
     kind: ClassVar[str] = "span"
     classifies, pairs, cased = False, True, False
     reads_vectors = False
-    unranked = "answers in a text have no rival of known probability"
+    unranked = "an answer in a text has no runner-up of known probability"
     sets, setless = None, SETLESS_SPANS
     labels_alone = "raw text has no questions"
     metrics: tuple[str, ...] = ("answer_f1", "exact_match")

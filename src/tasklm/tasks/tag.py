@@ -92,7 +92,7 @@ class Tag(Unranked, Untuned):
     reads_vectors = True
     sets, setless = None, SETLESS_WORDS
     unsmoothed, incomparable = "", ""
-    unranked = "tags are answered without their probabilities"
+    unranked = "tags are predicted without probabilities"
     metrics: tuple[str, ...] = ("entity_f1", "accuracy")  # plain tags have accuracy alone
     packs: bool = True  # a CRF looks at neighbouring places
     together = 1

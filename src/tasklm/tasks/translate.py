@@ -67,11 +67,11 @@ class Translate(Unranked, Writes, Untuned):
     together, wide_width = 1, 0
     sets, elsewhere = None, None
     setless = (
-        "an answer is any text, and a set would be a list without an end. Leave --coverage out; "
-        "--n-best gives the best candidates"
+        "an answer can be any text, so a set would be endless. Leave --coverage "
+        "out; --n-best gives the best candidates"
     )
     unsmoothed = incomparable = ""
-    unranked = "the scores of written texts are no probabilities of two answers"
+    unranked = "generated texts have no two answers with comparable probabilities"
 
     def __init__(self, decoder: str, layers: int, search: Search) -> None:
         self.decoder, self.layers, self.search = decoder, layers, search
@@ -283,12 +283,12 @@ def _seen_sources(splits: Splits) -> Finding:
             seen = sum(example.texts[0].strip().casefold() in known for example in part)
             counts += [f"{seen:,} of {len(part):,} in {name}"] * bool(seen)
     if not counts:
-        return Finding("ok", "sources", "no source of dev or test stands in train.")
+        return Finding("ok", "sources", "no source of dev or test occurs in train.")
     message = (
-        f"sources that also stand in train, with the same or another text: {', '.join(counts)}. "
+        f"sources that also occur in train, with the same or another text: {', '.join(counts)}. "
         "Scores on them say little; remove them where they are many."
     )
-    brief = f"sources that also stand in train: {', '.join(counts)}"
+    brief = f"sources that also occur in train: {', '.join(counts)}"
     return Finding("warning", "sources", message, brief=brief)
 
 

@@ -27,11 +27,14 @@ SCORE, ENDED, FIRST = 0, 1, 2  # columns of what a search returns; tokens begin 
 AS_GRAPHS = Elsewhere(
     "text2text-generation",
     "",
-    "`model.onnx` makes the memory that a decoder asks for of token numbers; `decoder.onnx` takes "
-    "the last tokens (texts, hypotheses), that memory and the state of the steps before, and gives "
-    "the logarithmic probabilities of the next tokens. A text begins with the first token of its "
-    "source, [CLS], and ends with [SEP]. Which tokens to choose is the search's part: "
-    "`tasklm predict` and `tasklm serve` do it with a beam.",
+    (
+        "`model.onnx` turns token ids into the memory that the decoder attends to. "
+        "`decoder.onnx` takes the last tokens (texts, hypotheses), that memory and the "
+        "state of the previous steps, and returns the log-probabilities of the next "
+        "tokens. A text begins with the first token of its source, [CLS], and ends "
+        "with [SEP]. Choosing tokens is up to the search: `tasklm predict` and `tasklm "
+        "serve` use beam search."
+    ),
 )
 
 

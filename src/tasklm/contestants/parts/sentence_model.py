@@ -27,7 +27,7 @@ TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens_ma
 def require_transformers() -> None:
     """Raises RecipeError, with the way out, where transformers is not installed."""
     if importlib.util.find_spec("transformers") is None:
-        problem = "models of others are read by the package transformers, which is not installed"
+        problem = "downloaded encoders are read by the package transformers, which is not installed"
         raise RecipeError([f"--with: {problem}: pip install transformers"])
 
 
