@@ -226,8 +226,9 @@ class Loop:
         # a recording that memory cut short leaves PyTorch's allocators in an undefined state
         self.stage.stop_recording()
         self.machine.free_unused()
+        off = ", and CUDA graphs are off from here on" if self.machine.compiles else ""
         self.at.messages.append(
-            f"out of memory at step {self.at.step + 1}: micro-batches are halved; "
+            f"out of memory at step {self.at.step + 1}: micro-batches are halved{off}; "
             "the result is the same"
         )
 
