@@ -26,7 +26,7 @@ from tasklm.cli.app import app
 from tasklm.comparing.results import Against, Comparison, Cost, Latency, Result
 from tasklm.evaluate.scores import Row, Scores, Spread
 from tasklm.forecasting.forecast import Expected, Forecast, Trained
-from tasklm.influence.pushes import Push, Pushes
+from tasklm.influence.evidence import Attribution, Attributions
 from tasklm.notebook import Report, ShownBill, ShownExplanation
 from tasklm.pipeline.bill_check import Problem, Verification, verify_bill
 from tasklm.pipeline.file_check import Damage, Scrub, check_files
@@ -183,8 +183,8 @@ def api_page() -> str:
         Row,
         Spread,
         ShownExplanation,
-        Pushes,
-        Push,
+        Attributions,
+        Attribution,
         Report,
         Scrub,
         Damage,

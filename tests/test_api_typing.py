@@ -37,7 +37,7 @@ model.answers(model.predict(["a"], task="sst2"), task="all")
 model.explain("a", task="rte")
 why = model.explain("a", top=2)
 reveal_type(why)
-reveal_type(why.examples.pushed_for[0].score)
+reveal_type(why.examples.supporting[0].score)
 model.label_next(["a", "b"], n=1)[0]["reason"]
 model.label_next("pile.csv", task="rte")
 model.predict_sets(["a"], coverage=0.9)
@@ -95,7 +95,7 @@ READ = (
     "tasklm.errors",
     "tasklm.evaluate.scores",
     "tasklm.forecasting.forecast",
-    "tasklm.influence.pushes",
+    "tasklm.influence.evidence",
     "tasklm.pipeline.bill_check",
     "tasklm.pipeline.file_check",
     "tasklm.serve.inputs",

@@ -23,7 +23,7 @@ from tasklm.evaluate.scores import (
     spread_text,
     time_text,
 )
-from tasklm.influence.pushes import Explanation, Push
+from tasklm.influence.evidence import Attribution, Explanation
 from tasklm.recipe.toml import without_login
 from tasklm.report.page import Html, el, escaped
 
@@ -68,16 +68,16 @@ class ShownExplanation(Explanation):
             **{field.name: getattr(explanation, field.name) for field in fields(Explanation)}
         )
 
-    def _sides(self) -> list[tuple[str, list[Push]]]:
+    def _sides(self) -> list[tuple[str, list[Attribution]]]:
         sides = []
-        for what, pushes in (
+        for what, attributions in (
             ("training examples", self.examples),
             ("selected passages", self.passages),
         ):
-            if pushes is not None:
-                read = f"({pushes.compared:,} of {pushes.in_all:,} compared)"
-                sides.append((f"{what} that support it {read}", pushes.pushed_for))
-                sides.append((f"{what} that speak against it {read}", pushes.pushed_against))
+            if attributions is not None:
+                read = f"({attributions.compared:,} of {attributions.in_all:,} compared)"
+                sides.append((f"{what} that support it {read}", attributions.supporting))
+                sides.append((f"{what} that speak against it {read}", attributions.opposing))
         return sides
 
     def __str__(self) -> str:
@@ -85,8 +85,8 @@ class ShownExplanation(Explanation):
         for title, side in self._sides():
             lines.append(f"{title}:" + ("" if side else " none"))
             lines += [
-                f"  {push.score:+.3f}  {_labelled(push)}{_cut(push.text)}  ({_place(push)})"
-                for push in side
+                f"  {one.score:+.3f}  {_labelled(one)}{_cut(one.text)}  ({_place(one)})"
+                for one in side
             ]
         return "\n".join(lines)
 
@@ -102,12 +102,12 @@ class ShownExplanation(Explanation):
                 head = ("score", *(["label"] if labelled else []), "text", "where")
                 rows = [
                     (
-                        f"{push.score:+.3f}",
-                        *([push.label] if labelled else []),
-                        _marked(push),
-                        _place(push),
+                        f"{attribution.score:+.3f}",
+                        *([attribution.label] if labelled else []),
+                        _marked(attribution),
+                        _place(attribution),
                     )
-                    for push in side
+                    for attribution in side
                 ]
                 parts.append(_table(head, rows))
         return el("div", *parts)
@@ -220,22 +220,22 @@ def _table(
     )
 
 
-def _marked(push: Push) -> Html:
+def _marked(attribution: Attribution) -> Html:
     """The shortened text with the shared words marked."""
-    line, parts, at = _cut(push.text), [], 0
-    for start, end in spans(line, set(push.shared)):
+    line, parts, at = _cut(attribution.text), [], 0
+    for start, end in spans(line, set(attribution.shared)):
         parts += [escaped(line[at:start]), el("mark", line[start:end])]
         at = end
     return Html("".join([*parts, escaped(line[at:])]))
 
 
-def _place(push: Push) -> str:
+def _place(attribution: Attribution) -> str:
     """Where the text comes from; for a training file the name is enough."""
-    return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
+    return attribution.where if attribution.label is None else attribution.where.rsplit("/", 1)[-1]
 
 
-def _labelled(push: Push) -> str:
-    return "" if push.label is None else f"[{push.label}] "
+def _labelled(attribution: Attribution) -> str:
+    return "" if attribution.label is None else f"[{attribution.label}] "
 
 
 def _cut(text: str) -> str:

@@ -1,5 +1,5 @@
 """The page of `tasklm serve`: type a text, press the button, see the label and the probabilities,
-and what pushed for them.
+and what supports them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
 
     A hostile one has tags in its labels and training texts.
     """
-    from tasklm.influence.pushes import Explanation, Push, Pushes
+    from tasklm.influence.evidence import Attribution, Attributions, Explanation
     from tasklm.recipe.schema import Hardware
     from tasklm.serve import server as serving
     from tasklm.serve.application import Settings
@@ -102,12 +102,16 @@ def inside(run: Path, token: str | None = None, hostile: bool = False) -> Iterat
         def explain_example(
             self, example: Any, top: int = 5, deadline: float = math.inf
         ) -> Explanation:
-            push = Push(
+            attribution = Attribution(
                 0.5, 0.1, HOSTILE, f"a text {HOSTILE}", ["text", "<b>"], f"{HOSTILE}, line 7"
             )
-            passage = Push(-0.5, -0.1, None, f"a passage {HOSTILE}", [], HOSTILE, HOSTILE)
+            passage = Attribution(-0.5, -0.1, None, f"a passage {HOSTILE}", [], HOSTILE, HOSTILE)
             return Explanation(
-                example.text, HOSTILE, 0.75, Pushes([push], [], 1, 1), Pushes([], [passage], 1, 1)
+                example.text,
+                HOSTILE,
+                0.75,
+                Attributions([attribution], [], 1, 1),
+                Attributions([], [passage], 1, 1),
             )
 
     hardware = Hardware(device="cpu", precision="fp32", threads=1)
@@ -138,7 +142,7 @@ def test_why_shows_training_examples_and_passages(browser: Browser, url: str) ->
         f"Training examples that support {label}" in said
         and f"Selected passages that speak against {label}" in said
     )
-    assert "train.jsonl, line " in browser.text("#reasons .pushes") and browser.find(
+    assert "train.jsonl, line " in browser.text("#reasons .attributions") and browser.find(
         "#reasons mark"
     )
     assert browser.overflow() == []
@@ -152,7 +156,7 @@ def test_hostile_labels_and_texts_are_shown_as_text(browser: Browser, tiny_run: 
         browser.find("#why")[0].click()
         browser.wait_for(lambda: browser.find("#reasons")[0].is_displayed(), "the reasons")
         assert browser.text("#answer h2") == HOSTILE and browser.text("#answer dt.best") == HOSTILE
-        texts = [one.text for one in browser.find("#reasons .pushes li")]
+        texts = [one.text for one in browser.find("#reasons .attributions li")]
         assert len(texts) == 2 and all(text.count(HOSTILE) >= 2 for text in texts)
         assert f"a text {HOSTILE}" in texts[0] and f"a passage {HOSTILE}" in texts[1]
         assert (

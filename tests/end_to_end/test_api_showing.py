@@ -178,17 +178,24 @@ def test_an_explanation_takes_what_predict_takes(run: TaskLM) -> None:
     )
 
 
-def test_an_explanation_shows_its_pushes(run: TaskLM) -> None:
+def test_an_explanation_shows_its_attributions(run: TaskLM) -> None:
     found = run.explain("the cat likes cold water <b>&</b>", top=2)
     shown = Tags(found._repr_html_())
     sides = [found.examples] + ([found.passages] if found.passages else [])
-    pushes = [push for side in sides for push in [*side.pushed_for, *side.pushed_against]]
-    assert pushes and "script" not in shown.tags and "b" not in shown.tags and "mark" in shown.tags
-    for push in pushes:
+    attributions = [
+        attribution for side in sides for attribution in [*side.supporting, *side.opposing]
+    ]
+    assert (
+        attributions
+        and "script" not in shown.tags
+        and "b" not in shown.tags
+        and "mark" in shown.tags
+    )
+    for attribution in attributions:
         assert (
-            f"{push.score:+.3f}" in shown.text
-            and push.where.rsplit("/", 1)[-1] in shown.text
-            and f"{push.score:+.3f}" in str(found)
+            f"{attribution.score:+.3f}" in shown.text
+            and attribution.where.rsplit("/", 1)[-1] in shown.text
+            and f"{attribution.score:+.3f}" in str(found)
         )
     assert str(found).startswith(f"{found.label} (probability {found.probability:.2f})")
 

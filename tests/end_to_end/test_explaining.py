@@ -64,33 +64,35 @@ def test_explain_shows_the_copy_and_only_what_was_trained_on(done: Path) -> None
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["label"] == "yes" and 0.5 < found["probability"] <= 1
-    pushed_for = found["examples"]["pushed_for"]
-    pushed_against = found["examples"]["pushed_against"]
-    (copy,) = [push for push in pushed_for if push["text"] == ASKED]
+    supporting = found["examples"]["supporting"]
+    opposing = found["examples"]["opposing"]
+    (copy,) = [attribution for attribution in supporting if attribution["text"] == ASKED]
     assert (
         copy["label"] == "yes"
         and copy["score"] == pytest.approx(1, abs=1e-4)
-        and copy["score"] > pushed_for[5]["score"] - 1e-4
+        and copy["score"] > supporting[5]["score"] - 1e-4
     )
     assert copy["where"].endswith("train.jsonl, line 51") and set(copy["shared"]) == set(
         ASKED.replace(" .", "").split()
     )
-    assert {push["label"] for push in pushed_for[:5]} == {"yes"} and pushed_against[0][
+    assert {attribution["label"] for attribution in supporting[:5]} == {"yes"} and opposing[0][
         "label"
     ] == "no"
     assert (found["examples"]["compared"], found["examples"]["in_all"]) == (160, 160)
     passages = found["passages"]
-    shown = [*passages["pushed_for"], *passages["pushed_against"]]
+    shown = [*passages["supporting"], *passages["opposing"]]
     assert shown and all(
-        -1 <= push["score"] <= 1 and push["where"][0] == "s" and push["id"] for push in shown
+        -1 <= attribution["score"] <= 1 and attribution["where"][0] == "s" and attribution["id"]
+        for attribution in shown
     )
     assert passages["compared"] == min(200, passages["in_all"])
     stored = {
         row["id"]: row for row in pq.read_table(done / "selected" / "selected.parquet").to_pylist()
     }
     assert all(
-        (stored[push["id"]]["text"], stored[push["id"]]["source"]) == (push["text"], push["where"])
-        for push in shown
+        (stored[attribution["id"]]["text"], stored[attribution["id"]]["source"])
+        == (attribution["text"], attribution["where"])
+        for attribution in shown
     )
 
 
@@ -110,7 +112,7 @@ def test_explain_as_a_table(done: Path) -> None:
 def test_explain_in_python_and_what_is_refused(done: Path, tmp_path: Path) -> None:
     model = TaskLM.load(done)
     found = model.explain(ASKED, top=2)
-    assert found.label == "yes" and found.examples.pushed_for[0].score == pytest.approx(1, abs=1e-4)
+    assert found.label == "yes" and found.examples.supporting[0].score == pytest.approx(1, abs=1e-4)
     model.save(tmp_path / "alone")
     alone = TaskLM.load(tmp_path / "alone")
     assert alone.predict([ASKED]).tolist() == ["yes"]
@@ -150,7 +152,7 @@ def test_a_training_file_with_other_labels_is_refused(done: Path, tmp_path: Path
     )
 
 
-def test_the_report_says_what_pushed_for_a_mistake(done: Path) -> None:
+def test_the_report_says_what_supporting_a_mistake(done: Path) -> None:
     report = (done / "report.html").read_text(encoding="utf-8")
     mistakes = (
         report.split('id="mistakes"')[1].split("</section>")[0] if 'id="mistakes"' in report else ""

@@ -236,18 +236,18 @@ def test_explain_explains_or_says_why_not(done: Done) -> None:
         return
     assert result.exit_code == 0, result.exception
     found = json.loads(result.stdout)
-    shown = [*found["examples"]["pushed_for"], *found["examples"]["pushed_against"]]
+    shown = [*found["examples"]["supporting"], *found["examples"]["opposing"]]
     assert ASKED in found["text"] and "{" not in found["text"] and found["examples"]["in_all"] == 48
     # a number that the model gives has no squared error there, and so no gradient to compare with
     assert bool(shown) == (done.case.kind != "regress")
     assert all(
-        -1 <= push["score"] <= 1 and f"train{done.case.suffix}, line" in push["where"]
-        for push in shown
+        -1 <= attribution["score"] <= 1 and f"train{done.case.suffix}, line" in attribution["where"]
+        for attribution in shown
     )
     if done.case.kind == "translate":  # stage 1 has no decoder to compare passages by
         assert found["passages"] is None
         return
-    assert found["passages"]["pushed_for"] or found["passages"]["pushed_against"]
+    assert found["passages"]["supporting"] or found["passages"]["opposing"]
 
 
 def test_explain_says_what_it_needs_and_what_is_too_long(done: Done) -> None:

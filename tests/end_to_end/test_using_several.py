@@ -118,9 +118,9 @@ def test_rows_have_the_columns_of_their_task(model: TaskLM) -> None:
 def test_a_prediction_is_explained_by_the_examples_of_its_task(model: TaskLM) -> None:
     why = model.explain(ASKED, top=2, task="yes")
     assert why.label in ("no", "yes") and why.examples.in_all == 24
-    sides = [*why.examples.pushed_for, *why.examples.pushed_against]
-    assert sides and all("train.jsonl" in push.where for push in sides)
-    assert all(push.label in ("no", "yes") for push in sides)
+    sides = [*why.examples.supporting, *why.examples.opposing]
+    assert sides and all("train.jsonl" in attribution.where for attribution in sides)
+    assert all(attribution.label in ("no", "yes") for attribution in sides)
     assert why.passages is not None and why.passages.compared > 0
     tagged = model.explain(ASKED, top=2, task="tags")
     assert tagged.examples.in_all == 24

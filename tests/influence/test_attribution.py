@@ -1,4 +1,4 @@
-"""Pushes of training texts on a prediction: against autograd, against real steps, and on copies of
+"""Attributions of training texts on a prediction: against autograd, against real steps, and on copies of
 the text asked about.
 """
 
@@ -14,9 +14,9 @@ import torch
 
 from tasklm.device.machine import Machine
 from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
+from tasklm.influence.evidence import Attributions
 from tasklm.influence.explanation import ExampleSide
 from tasklm.influence.gradients import chosen_layers
-from tasklm.influence.pushes import Pushes
 from tasklm.models.task_model import LoadedModels, TaskModel, new_encoder
 from tasklm.recipe.data_sections import Kind
 from tasklm.recipe.model_sections import Train
@@ -96,20 +96,20 @@ def side_of(rows: list[tuple[str, str]], vocabulary: Vocabulary) -> ExampleSide:
     return ExampleSide(loaded, MACHINE, examples_of(rows))
 
 
-def explained(side: ExampleSide, text: str, top: int, most: int = 1000) -> tuple[str, Pushes]:
+def explained(side: ExampleSide, text: str, top: int, most: int = 1000) -> tuple[str, Attributions]:
     asked, (answer,) = side.predicted([text])
     (found,) = side.attributions([text], asked, top, most)
     return str(answer["label"]), found
 
 
-def test_copies_with_the_label_push_most_for_it_and_those_with_the_other_most_against_it(
+def test_copies_with_the_label_support_it_most_and_those_with_the_other_oppose_it_most(
     vocabulary: Vocabulary,
 ) -> None:
     text, *others = sentences(30, 4)
     rows = [(other, "no" if i % 2 else "yes") for i, other in enumerate(others)]
     rows[7], rows[20] = (text, "yes"), (text, "no")
     label, found = explained(side_of(rows, vocabulary), text, 3)
-    same, other = found.pushed_for[0], found.pushed_against[0]
+    same, other = found.supporting[0], found.opposing[0]
     assert (same.text, same.label) == (text, label) and (other.text, other.label) == (
         text,
         {"no": "yes", "yes": "no"}[label],
@@ -118,18 +118,15 @@ def test_copies_with_the_label_push_most_for_it_and_those_with_the_other_most_ag
         -1.0, abs=1e-5
     )
     assert same.where == f"train.csv, line {9 if label == 'yes' else 22}"
-    assert (
-        found.pushed_for[1].score < 0.999
-        and len(found.pushed_for) == len(found.pushed_against) == 3
+    assert found.supporting[1].score < 0.999 and len(found.supporting) == len(found.opposing) == 3
+    assert [attribution.score for attribution in found.supporting] == sorted(
+        (attribution.score for attribution in found.supporting), reverse=True
     )
-    assert [push.score for push in found.pushed_for] == sorted(
-        (push.score for push in found.pushed_for), reverse=True
+    assert [attribution.score for attribution in found.opposing] == sorted(
+        attribution.score for attribution in found.opposing
     )
-    assert [push.score for push in found.pushed_against] == sorted(
-        push.score for push in found.pushed_against
-    )
-    assert all(push.product > 0 for push in found.pushed_for) and all(
-        push.product < 0 for push in found.pushed_against
+    assert all(attribution.product > 0 for attribution in found.supporting) and all(
+        attribution.product < 0 for attribution in found.opposing
     )
     assert (found.compared, found.in_all) == (29, 29)
 
@@ -142,7 +139,9 @@ def test_only_the_examples_that_share_the_rarest_words_are_compared(vocabulary: 
         ("the bird sees music", "no"),
     ]
     _, found = explained(side_of(rows, vocabulary), "the dog hears music", 5, most=2)
-    shown = {push.text: push.shared for push in (*found.pushed_for, *found.pushed_against)}
+    shown = {
+        attribution.text: attribution.shared for attribution in (*found.supporting, *found.opposing)
+    }
     assert shown == {
         "the dog sees music": ["dog", "music", "the"],
         "the bird sees music": ["music", "the"],
@@ -159,10 +158,12 @@ def test_several_texts_at_once_get_what_each_gets_alone(vocabulary: Vocabulary) 
     both = side.attributions([text, second], asked, 4)
     for one, found in zip((text, second), both, strict=True):
         _, alone = explained(side, one, 4)
-        assert [push.text for push in found.pushed_for] == [push.text for push in alone.pushed_for]
+        assert [attribution.text for attribution in found.supporting] == [
+            attribution.text for attribution in alone.supporting
+        ]
         np.testing.assert_allclose(
-            [p.score for p in found.pushed_against],
-            [p.score for p in alone.pushed_against],
+            [p.score for p in found.opposing],
+            [p.score for p in alone.opposing],
             rtol=1e-4,
         )
 

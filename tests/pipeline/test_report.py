@@ -268,7 +268,7 @@ def mistakes_of(task: Task, examples: list[Example], answers: list[dict[str, Any
 
 
 def test_mistakes_of_label_sets_show_empty_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_pushed_for", lambda run, task, asked: [[] for _ in asked])
+    monkeypatch.setattr(report, "_supporting", lambda run, task, asked: [[] for _ in asked])
     examples = [
         Example((text,), label)
         for text, label in (("one", ("a",)), ("two", ()), ("three", ("a", "b")))
@@ -282,7 +282,7 @@ def test_mistakes_of_label_sets_show_empty_ones(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_mistakes_of_a_choice_are_options_the_surest_first() -> None:
-    """Nothing is said to have pushed: an example is several rows, which cannot be compared."""
+    """Nothing is said to have supported it: an example is several rows, which cannot be compared."""
     examples = [
         Example(("what ?", "cat", "dog"), gold, options=("cat", "dog")) for gold in (0, 1, 0)
     ]

@@ -138,7 +138,7 @@ def insights(
 
 def full(text: str, **sizes: int) -> ReportParts:
     """A report with every part, each holding `text` wherever a person's text can stand."""
-    pushed = {"label": text, "text": text, "score": 0.625, "shared": [text], "where": text}
+    supporting = {"label": text, "text": text, "score": 0.625, "shared": [text], "where": text}
     return ReportParts(
         title=text,
         scores=scores(text),
@@ -161,7 +161,13 @@ def full(text: str, **sizes: int) -> ReportParts:
         seed="seed 2 of 3, the best on dev",
         confusion=([text, "b"], [[3, 1], [0, 4]]),
         mistakes=[
-            {"text": text, "gold": text, "predicted": "b", "probability": 0.99, "pushed": [pushed]}
+            {
+                "text": text,
+                "gold": text,
+                "predicted": "b",
+                "probability": 0.99,
+                "supporting": [supporting],
+            }
         ]
         * 30,
         selected=[

@@ -149,25 +149,29 @@ def test_explanations_are_those_of_the_explainer_without_paths(
     assert values["label"] == expected.label and values["probability"] == pytest.approx(
         expected.probability
     )
-    for side in ("pushed_for", "pushed_against"):
+    for side in ("supporting", "opposing"):
         for ours, theirs in (
             (values["examples"][side], expected.examples),
             (values["passages"][side], expected.passages),
         ):
-            pushes = getattr(theirs, side)
-            assert [push["text"] for push in ours] == [push.text for push in pushes]
-            assert [push["score"] for push in ours] == pytest.approx(
-                [push.score for push in pushes], abs=1e-5
+            attributions = getattr(theirs, side)
+            assert [attribution["text"] for attribution in ours] == [
+                attribution.text for attribution in attributions
+            ]
+            assert [attribution["score"] for attribution in ours] == pytest.approx(
+                [attribution.score for attribution in attributions], abs=1e-5
             )
             cut = [
-                push.where if push.label is None else push.where.rsplit("/", 1)[-1]
-                for push in pushes
+                attribution.where
+                if attribution.label is None
+                else attribution.where.rsplit("/", 1)[-1]
+                for attribution in attributions
             ]  # of training files
-            assert [push["where"] for push in ours] == cut
-    assert values["examples"]["pushed_for"][0]["where"].startswith("train.jsonl, line ")
+            assert [attribution["where"] for attribution in ours] == cut
+    assert values["examples"]["supporting"][0]["where"].startswith("train.jsonl, line ")
     assert all(
-        push["where"].startswith("place/s")
-        for push in values["passages"]["pushed_for"] + values["passages"]["pushed_against"]
+        attribution["where"].startswith("place/s")
+        for attribution in values["passages"]["supporting"] + values["passages"]["opposing"]
     )
     assert explaining.post("/explain", json={"input": {"text": ASKED}, "top": 3}).json() == values
     assert (

@@ -166,8 +166,8 @@ def test_an_explanation_is_by_the_examples_of_the_task(client: TestClient, run: 
     explained = response.json()
     expected = Explainer(run).of("classify").explain(ASKED, 2)
     assert explained["label"] == expected.label and explained["examples"]["in_all"] == 24
-    assert [push["text"] for push in explained["examples"]["pushed_for"]] == [
-        push.text for push in expected.examples.pushed_for
+    assert [attribution["text"] for attribution in explained["examples"]["supporting"]] == [
+        attribution.text for attribution in expected.examples.supporting
     ]
     other = client.post("/explain/multilabel", json={"input": ASKED, "top": 2}).json()
     assert other["examples"]["in_all"] == 24 and other["label"] != explained["label"]

@@ -19,7 +19,7 @@ from tasklm.storage.json_lines import json_line
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
-    from tasklm.influence.pushes import Explanation, Push, Pushes
+    from tasklm.influence.evidence import Attribution, Attributions, Explanation
     from tasklm.influence.selection_reasons import InfluenceReasons
 
 screen = Console(stderr=True)
@@ -76,16 +76,19 @@ def _show(explanation: Explanation) -> None:
         _show_side(out, explanation.passages, "selected passages", explanation.label)
 
 
-def _show_side(out: Console, pushes: Pushes, kind: str, label: str) -> None:
-    read = f"{pushes.compared:,} of {pushes.in_all:,} compared"
-    for side, word in ((pushes.pushed_for, "support"), (pushes.pushed_against, "speak against")):
+def _show_side(out: Console, attributions: Attributions, kind: str, label: str) -> None:
+    read = f"{attributions.compared:,} of {attributions.in_all:,} compared"
+    for side, word in (
+        (attributions.supporting, "support"),
+        (attributions.opposing, "speak against"),
+    ):
         out.print()
         if not side:
             say(out, f"no {kind} {word} {label} ({read})")
             continue
         say(out, f"{kind} that {word} {label} ({read}):", style="bold")
-        for push in side:
-            say_entry(out, f"{push.score:+.3f}", _marked(push), _about(push))
+        for attribution in side:
+            say_entry(out, f"{attribution.score:+.3f}", _marked(attribution), _about(attribution))
 
 
 def say_entry(out: Console, number: str, text: Text, about: str) -> None:
@@ -101,27 +104,28 @@ def say_entry(out: Console, number: str, text: Text, about: str) -> None:
     out.print(entry)
 
 
-def _about(push: Push) -> str:
+def _about(attribution: Attribution) -> str:
     """Label and source of a text, and the words that it shares with the query."""
-    label = [] if push.label is None else [f"labelled {push.label}"]
-    shared = [f"shared words: {', '.join(push.shared[:MOST_WORDS])}"] if push.shared else []
-    return "; ".join([*label, _place(push), *shared])
+    label = [] if attribution.label is None else [f"labelled {attribution.label}"]
+    words = ", ".join(attribution.shared[:MOST_WORDS])
+    shared = [f"shared words: {words}"] if words else []
+    return "; ".join([*label, _place(attribution), *shared])
 
 
-def _marked(push: Push) -> Text:
+def _marked(attribution: Attribution) -> Text:
     """The shortened text with the shared words marked."""
     from tasklm.analysis.word_counts import spans
 
-    line = shortened(push.text, MOST_TEXT)
+    line = shortened(attribution.text, MOST_TEXT)
     text = Text(line)
-    for start, end in spans(line, set(push.shared[:MOST_WORDS])):
+    for start, end in spans(line, set(attribution.shared[:MOST_WORDS])):
         text.stylize("bold yellow", start, end)
     return text
 
 
-def _place(push: Push) -> str:
+def _place(attribution: Attribution) -> str:
     """Where the text comes from; for a training file the name is enough."""
-    return push.where if push.label is None else push.where.rsplit("/", 1)[-1]
+    return attribution.where if attribution.label is None else attribution.where.rsplit("/", 1)[-1]
 
 
 def shortened(text: str, most: int) -> str:

@@ -17,7 +17,7 @@ import torch
 from tasklm.device.machine import Machine
 from tasklm.evaluate.overlaps import Overlaps, overlaps
 from tasklm.influence.attribution import ExampleAttribution, PassageAttribution, Products
-from tasklm.influence.pushes import Push, Pushes
+from tasklm.influence.evidence import Attribution, Attributions
 from tasklm.models.one_task import alone
 from tasklm.models.task_model import LoadedModels, answers_of
 from tasklm.select.base import read_selection_texts, selection_is_clear
@@ -67,7 +67,7 @@ class ExampleSide:
 
     def attributions(
         self, texts: Sequence[str], queries: EncodedExamples, top: int, most: int = MOST_EXAMPLES
-    ) -> list[Pushes]:
+    ) -> list[Attributions]:
         """The attributions of the target of each text, among at most `most` candidates each."""
         shared = [overlaps(text, (example.text for example in self.train)) for text in texts]
         places = np.unique(np.concatenate([words.nearest(most) for words in shared]))
@@ -105,7 +105,7 @@ class PassageSide:
 
     def attributions(
         self, text: str, queries: EncodedExamples, top: int, most: int = MOST_PASSAGES
-    ) -> Pushes:
+    ) -> Attributions:
         """The attributions of the target of a text."""
         shared = overlaps(text, itertools.chain.from_iterable(read_selection_texts(self.path)))
         places = shared.nearest(most)
@@ -137,7 +137,7 @@ def ranked(
     shared: Overlaps,
     described: Callable[[int], dict[str, Any]],
     top: int,
-) -> Pushes:
+) -> Attributions:
     """The texts at `places` that most support the query of a column, and that most speak against
     it.
 
@@ -146,12 +146,12 @@ def ranked(
     cosines, of_column = products.cosines()[:, column], products.products[:, column]
     order = np.argsort(-cosines, kind="stable")
 
-    def push(row: int) -> Push:
+    def attribution(row: int) -> Attribution:
         place = int(places[row])
         words = shared.shared(place)
         score, product = float(cosines[row]), float(of_column[row])
-        return Push(score, product, shared=words, **described(place))
+        return Attribution(score, product, shared=words, **described(place))
 
-    most = [push(row) for row in order[:top].tolist() if cosines[row] > 0]
-    least = [push(row) for row in order[::-1][:top].tolist() if cosines[row] < 0]
-    return Pushes(most, least, len(places), len(shared))
+    most = [attribution(row) for row in order[:top].tolist() if cosines[row] > 0]
+    least = [attribution(row) for row in order[::-1][:top].tolist() if cosines[row] < 0]
+    return Attributions(most, least, len(places), len(shared))

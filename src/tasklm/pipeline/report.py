@@ -56,7 +56,7 @@ MOST_CLASSES = 2000  # of a confusion matrix: it has a cell for each pair
 SHOWN = 10  # passages of the selection, and mistakes with attributions
 MISTAKES = 200  # listed, with and without
 # training examples shown for a mistake, and those compared with it: the ones with its rarest words
-PUSHED_SHOWN, PUSHED_COMPARED = 3, 50
+ATTRIBUTIONS_SHOWN, ATTRIBUTIONS_COMPARED = 3, 50
 
 
 def report_parts(trained: Trained, scores: Scores, analyses: dict[str, Any]) -> ReportParts:
@@ -251,10 +251,11 @@ def _mistakes(
             }
             wrong.append((dataclasses.replace(example, label=label), mistake))
     surest = sorted(wrong, key=lambda mistake: -(mistake[1]["probability"] or 0.0))[:MISTAKES]
-    attributed = _pushed_for(run, task, [example for example, _ in surest[:SHOWN]])
-    pushed = [*attributed, *([] for _ in surest[SHOWN:])]
+    attributed = _supporting(run, task, [example for example, _ in surest[:SHOWN]])
+    supporting = [*attributed, *([] for _ in surest[SHOWN:])]
     return [
-        {**mistake, "pushed": pushes} for (_, mistake), pushes in zip(surest, pushed, strict=True)
+        {**mistake, "supporting": attributions}
+        for (_, mistake), attributions in zip(surest, supporting, strict=True)
     ]
 
 
@@ -270,25 +271,27 @@ def _sure(answer: Answer) -> float | None:
     return None if odds is None or given is None else float(odds[given])
 
 
-def _pushed_for(run: Run, task: TaskData, examples: list[Example]) -> list[list[dict[str, Any]]]:
+def _supporting(run: Run, task: TaskData, examples: list[Example]) -> list[list[dict[str, Any]]]:
     """For each example the training examples that most support its label.
 
     Examples of several rows have none: their gradients cannot be compared.
     """
-    pushed: list[list[dict[str, Any]]] = [[] for _ in examples]
+    supporting: list[list[dict[str, Any]]] = [[] for _ in examples]
     if not examples or task.task.together > 1:
-        return pushed
+        return supporting
     own = load_model(run.artefacts.path(MODEL), run.machine.device)
     side = ExampleSide(own, run.machine, task.splits.train)
     places = [place for place, fits in enumerate(side.fit_into_a_row(examples)) if fits]
     if not places:
-        return pushed
+        return supporting
     compared = [examples[place] for place in places]
     texts = [example.text for example in compared]
-    pushes = side.attributions(texts, own.encoded(compared), PUSHED_SHOWN, PUSHED_COMPARED)
-    for place, own_pushes in zip(places, pushes, strict=True):
-        pushed[place] = [dataclasses.asdict(push) for push in own_pushes.pushed_for]
-    return pushed
+    attributions = side.attributions(
+        texts, own.encoded(compared), ATTRIBUTIONS_SHOWN, ATTRIBUTIONS_COMPARED
+    )
+    for place, both in zip(places, attributions, strict=True):
+        supporting[place] = [dataclasses.asdict(attribution) for attribution in both.supporting]
+    return supporting
 
 
 def _describe_selection(

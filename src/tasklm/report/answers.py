@@ -212,16 +212,16 @@ def _mistake(entry: Mapping[str, Any]) -> Html:
         "div",
         el("div", head, class_="soft"),
         text,
-        _pushed(entry),
+        _supporting(entry),
         class_="card",
         data_gold=gold,
         data_predicted=predicted,
     )
 
 
-def _pushed(mistake: Mapping[str, Any]) -> Html:
+def _supporting(mistake: Mapping[str, Any]) -> Html:
     """The training examples that support the wrong label of a mistake most."""
-    attributions = mistake.get("pushed")
+    attributions = mistake.get("supporting")
     if not attributions:
         return Html("")
     predicted = word(mistake.get("predicted", ""))

@@ -45,9 +45,9 @@ class ReportParts:
     also without a matrix. calibration: {"split": test | dev, "temperature", "before", "after"}, the
     last two with "ece", "nll" and "bins": [{"confidence", "accuracy", "count"}]. mistakes: {"text",
     "gold", "predicted", "probability" or None}, most confident first if known, and, if known,
-    "pushed": [{"label", "text", "score", "shared": [word], "where"}], the training examples that
-    support the wrong label most. selected: {"id", "text", "source", "score", "rank" (1 is the
-    best), "asked_by": [str]} and, where known, "matched": [word]. words: (word, log-odds,
+    "supporting": [{"label", "text", "score", "shared": [word], "where"}], the training examples
+    that support the wrong label most. selected: {"id", "text", "source", "score", "rank" (1 is
+    the best), "asked_by": [str]} and, where known, "matched": [word]. words: (word, log-odds,
     occurrences) of the selection against passages drawn at random from the corpus; words_random:
     the same against the random selection of the ablation, if there is one. label_words: {"label",
     "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tasklm.influence.pushes import Explanation
+from tasklm.influence.evidence import Explanation
 from tasklm.serve.bodies import Forms, explain_schema, forms_of, predict_schema, problems_of_inputs
 from tasklm.serve.limits import MOST_TOP, Limits
 from tasklm.tasks.base import Task

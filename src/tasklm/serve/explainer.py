@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasklm.influence.evidence import Explanation
 from tasklm.influence.explanation import ExampleSide, PassageSide
-from tasklm.influence.pushes import Explanation
 from tasklm.run_folder import SELECTED, recipe_of
 from tasklm.serve.finished_run import model_of, run_of, training_examples
 from tasklm.serve.inputs import example_of

@@ -228,25 +228,25 @@ function marked(text, shared) {
   return paragraph;
 }
 
-function showSide(box, pushes, kind, label) {
-  for (const [side, word] of [[pushes.pushed_for, "for"], [pushes.pushed_against, "against"]]) {
+function showSide(box, attributions, kind, label) {
+  for (const [side, word] of [[attributions.supporting, "for"], [attributions.opposing, "against"]]) {
     box.append(made("h3", `${kind} that ${word === "for" ? "support" : "speak against"} ${label}`));
     if (!side.length) {
       box.append(made("p", "none", "quiet"));
       continue;
     }
-    const list = made("ul", undefined, `pushes ${word}`);
-    for (const push of side) {
+    const list = made("ul", undefined, `attributions ${word}`);
+    for (const attribution of side) {
       const item = made("li");
       const line = made("p");
-      line.append(made("span", (push.score > 0 ? "+" : "") + push.score.toFixed(3), "score"));
-      line.append(made("span", ` ${push.label ? `${push.label} · ` : ""}${push.where}`, "quiet"));
-      item.append(line, marked(push.text, push.shared));
+      line.append(made("span", (attribution.score > 0 ? "+" : "") + attribution.score.toFixed(3), "score"));
+      line.append(made("span", ` ${attribution.label ? `${attribution.label} · ` : ""}${attribution.where}`, "quiet"));
+      item.append(line, marked(attribution.text, attribution.shared));
       list.append(item);
     }
     box.append(list);
   }
-  box.append(made("p", `${pushes.compared} of ${pushes.in_all} compared`, "quiet"));
+  box.append(made("p", `${attributions.compared} of ${attributions.in_all} compared`, "quiet"));
 }
 
 function showReasons(found) {

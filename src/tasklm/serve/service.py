@@ -186,7 +186,7 @@ class Endpoints(Application):
                 raise Refused(422, str(error)) from None
             values = asdict(reasons)
             sides = values["examples"]
-            for attribution in [*sides["pushed_for"], *sides["pushed_against"]]:
+            for attribution in [*sides["supporting"], *sides["opposing"]]:
                 attribution["where"] = attribution["where"].rsplit("/", 1)[-1]
             explanations.append(values)
         return explanations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Push:
+class Attribution:
     """A text that the model was trained on, and its attribution."""
 
     # cosine of the gradients, −1 … 1: above 0 it supports the label, below 0 it speaks against it
@@ -20,11 +20,11 @@ class Push:
 
 
 @dataclass(frozen=True)
-class Pushes:
+class Attributions:
     """The texts that support a label and that speak against it, strongest first."""
 
-    pushed_for: list[Push]
-    pushed_against: list[Push]
+    supporting: list[Attribution]
+    opposing: list[Attribution]
     compared: int  # texts whose gradients were computed …
     in_all: int  # … of so many
 
@@ -36,5 +36,5 @@ class Explanation:
     text: str
     label: str
     probability: float | None  # if the kind has one
-    examples: Pushes
-    passages: Pushes | None  # None if the model was trained without selected text
+    examples: Attributions
+    passages: Attributions | None  # None if the model was trained without selected text
