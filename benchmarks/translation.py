@@ -194,7 +194,7 @@ def _transformers(predictor: Predictor, sources: Sequence[str]) -> Callable[...,
     )
     device = torch.device(predictor.answering.device)
     model = BartForConditionalGeneration(config).to(device).eval()
-    encoded = predictor.loaded.encoded([predictor.task.asked(text) for text in sources])
+    encoded = predictor.loaded.encoded([predictor.task.example_of(text) for text in sources])
     written = predictor.answers(sources)
     lengths = predictor.loaded.vocabulary.encode([answer["target"] for answer in written])
 

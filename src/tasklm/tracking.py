@@ -153,6 +153,9 @@ class Tracker:
         self._recorded = 0.0  # when progress was last recorded
         self._stepped = float("-inf")  # when a point of a learning curve was last shown
 
+    def __repr__(self) -> str:
+        return "Tracker()"  # as a default in the documentation
+
     def inside(self, title: str) -> Tracker:
         """A tracker for a run inside this one, with sinks of its own, on the same terminal."""
         inner = Tracker(verbose=self.verbose)

@@ -182,8 +182,10 @@ def test_explain_names_the_examples_that_pulled_a_passage_in(files: Path, tmp_pa
         json.loads(line)["text"] for line in Path(train).read_text(encoding="utf-8").splitlines()
     ]
     assert reasons["hit"]["text"] == row["text"] and reasons["place"] == 0
-    assert [texts.index(asker["text"]) for asker in reasons["askers"]] == row["asked_by"][:5]
-    for asker in reasons["askers"]:
+    assert [texts.index(asker["text"]) for asker in reasons["queries"]] == row["matched_queries"][
+        :5
+    ]
+    for asker in reasons["queries"]:
         assert sum(term["adds"] for term in asker["terms"]) == pytest.approx(
             asker["score"], rel=1e-5
         )

@@ -78,7 +78,7 @@ def test_all_seeds_teach_a_smaller_model(teacher: Path, tmp_path: Path) -> None:
     ensemble = load_models(teacher / "ensemble", torch.device("cpu"))
     texts = [json.loads(line) for line in _lines(teacher)]
     for row in (0, 7):  # each text by itself
-        example = ensemble.task.asked(texts[row]["text"])
+        example = ensemble.task.example_of(texts[row]["text"])
         ((_, batch),) = ensemble.encoded([example]).in_order(1)
         with torch.no_grad():
             logits = [model(batch)[0, 0].numpy() for model in ensemble.models]
@@ -121,7 +121,7 @@ def test_a_linear_part_teaches_with_what_it_says_of_texts_it_was_not_fitted_to(
     assert loaded.wide is not None
     left_out = np.load(linear_teacher / "wide" / "train.npy")
     texts = [json.loads(line)["text"] for line in _lines(linear_teacher)]
-    examples = [loaded.task.asked(text) for text in texts]
+    examples = [loaded.task.example_of(text) for text in texts]
     network = np.zeros_like(outputs)
     for row, example in enumerate(examples):
         ((_, batch),) = loaded.encoded([example]).in_order(1)
@@ -224,7 +224,7 @@ def test_teachers_also_label_selected_text(files: Path, teacher: Path, tmp_path:
     rows = (files / "train.jsonl").read_text(encoding="utf-8").splitlines()
     usual = median(len(json.loads(row)["text"].split()) for row in rows)
     assert max(len(text.split()) for text in given["texts"]) <= max(8, usual)
-    example = ensemble.task.asked(given["texts"][3])
+    example = ensemble.task.example_of(given["texts"][3])
     ((_, batch),) = ensemble.encoded([example]).in_order(1)
     with torch.no_grad():
         logits = np.mean([model(batch)[0, 0].numpy() for model in ensemble.models], 0)

@@ -92,7 +92,7 @@ def probabilities_by_hand(folder: Path, rows: list[dict[str, object]]) -> np.nda
             predictor.task.head(32, 0.0),
         ).eval()
         model.load_state_dict(load_weights(folder / "stage2" / f"seed-{seed}" / "best.safetensors"))
-        examples = [predictor.task.asked(str(row["text"])) for row in rows]
+        examples = [predictor.task.example_of(str(row["text"])) for row in rows]
         found = []
         for example in examples:
             ((_, batch),) = EncodedExamples.of(

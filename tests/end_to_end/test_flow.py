@@ -70,7 +70,7 @@ def test_the_run_folder_holds_what_was_promised(done: tuple[Path, Scores]) -> No
     stored = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     assert stored["verdict"] == scores.verdict
     table = pq.read_table(folder / "selected" / "selected.parquet")
-    assert {"id", "text", "source", "score", "rank", "asked_by"} <= set(table.column_names)
+    assert {"id", "text", "source", "score", "rank", "matched_queries"} <= set(table.column_names)
     assert "BM25 selection" in (folder / "report.html").read_text(encoding="utf-8")
 
 

@@ -61,7 +61,7 @@ def test_a_fifth_of_the_candidates_is_selected_and_trained_on(done: Path, files:
     place = {row["id"]: i for i, row in enumerate(candidates)}
     for row in chosen:
         assert row["score"] == scores[:, place[row["id"]]].max()
-        best = row["asked_by"][0]  # type: ignore[index]
+        best = row["matched_queries"][0]  # type: ignore[index]
         assert (scores[best] > scores[best, place[row["id"]]]).sum() == row["rank"]
     summary = json.loads((done / "scoring-model" / "summary.json").read_text())
     assert (summary["steps"], summary["rho1"]) == (20, 0)
@@ -70,7 +70,9 @@ def test_a_fifth_of_the_candidates_is_selected_and_trained_on(done: Path, files:
         for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     report = (done / "report.html").read_text(encoding="utf-8")
-    assert all(dev[number] in report for row in chosen[:10] for number in row["asked_by"][:3])  # type: ignore[index]
+    assert all(
+        dev[number] in report for row in chosen[:10] for number in row["matched_queries"][:3]
+    )  # type: ignore[index]
     assert pq.read_schema(done / "selected" / "selected.parquet").metadata[b"asking"] == b"dev"
 
 
@@ -93,7 +95,7 @@ def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candi
     dev = [
         json.loads(line) for line in (files / "dev.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    reasons, asked = found["influence"], row["asked_by"][:5]  # type: ignore[index]
+    reasons, asked = found["influence"], row["matched_queries"][:5]  # type: ignore[index]
     assert [batch["texts"] for batch in reasons["batches"]] == [
         [dev[number]["text"]] for number in asked
     ]
@@ -102,7 +104,7 @@ def test_explain_names_the_batches_that_asked_and_the_words_that_made_it_a_candi
     ]
     assert reasons["batches"][0]["rank"] == row["rank"] and reasons["best"] == row["score"]
     assert candidates[reasons["place"]]["id"] == row["id"] and reasons["candidates"] == 100
-    assert found["askers"] and all(asker["terms"] for asker in found["askers"])
+    assert found["queries"] and all(asker["terms"] for asker in found["queries"])
     shown = CliRunner().invoke(app, ["select", str(done), "--explain", str(row["id"])]).stdout
     assert (
         "position 4 in the selection" in shown

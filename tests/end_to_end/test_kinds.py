@@ -224,7 +224,7 @@ def test_passages_are_selected_by_what_the_kind_asks(done: Done) -> None:
         assert len(chosen) == 40
     found = runner.invoke(app, ["select", str(done.folder), "--explain", chosen[0]["id"], "--json"])
     assert found.exit_code == 0, found.exception
-    assert json.loads(found.stdout)["askers"][0]["terms"]
+    assert json.loads(found.stdout)["queries"][0]["terms"]
 
 
 def test_explain_explains_or_says_why_not(done: Done) -> None:

@@ -148,7 +148,7 @@ def test_the_saved_model_knows_its_tasks(many: Path) -> None:
     assert isinstance(loaded.task, Several)
     assert [member.name for member in members_of(loaded.task)] == list(TASKS)
     with pytest.raises(DataError, match="several tasks"):
-        loaded.task.asked("a text")
+        loaded.task.example_of("a text")
 
 
 def test_models_of_single_tasks_teach_one_of_all(alone: dict[str, Path], tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_models_of_single_tasks_teach_one_of_all(alone: dict[str, Path], tmp_pat
     first = members_of(loaded.task)[0]
     teacher = load_models(alone["animals"] / "model", torch.device("cpu"))
     text = json.loads(Path(first_line(alone["animals"])).read_text().splitlines()[0])["text"]
-    ((_, batch),) = teacher.encoded([teacher.task.asked(text)]).in_order(1)
+    ((_, batch),) = teacher.encoded([teacher.task.example_of(text)]).in_order(1)
     with torch.no_grad():
         logits = teacher.model(batch)[0, 0].numpy()
     np.testing.assert_allclose(taught[0, first.columns], logits, atol=1e-5)

@@ -119,7 +119,7 @@ def test_the_code_of_the_card_runs(run: Path, tmp_path: Path) -> None:
     _, folder = export(run, "hf", tmp_path / "out")
     source = open_source(run)
     encoded = EncodedExamples.of(
-        source.task, [source.task.asked("a text")], source.vocabulary, source.length
+        source.task, [source.task.example_of("a text")], source.vocabulary, source.length
     )
     torch.testing.assert_close(
         ran(folder)["logits"], source.model(encoded.padded(np.arange(1)))[:, 0], atol=1e-4, rtol=0

@@ -66,7 +66,7 @@ def test_transformers_computes_the_logits_of_a_task(
     for exported, place in export_each(folder, "hf", tmp_path / "out"):
         model = getattr(transformers, exported.loads_with).from_pretrained(place).eval()
         source = open_source(folder).of(place.name)
-        encoded = source.loaded.encoded([source.task.asked(text) for text in TEXTS])
+        encoded = source.loaded.encoded([source.task.example_of(text) for text in TEXTS])
         for number, unit in enumerate(encoded.units):
             with torch.no_grad():
                 theirs = model(input_ids=torch.tensor([unit.tokens])).logits

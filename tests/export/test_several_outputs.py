@@ -84,7 +84,7 @@ def test_other_programs_get_the_logits_of_each_task(
     for kind in KINDS:
         own = alone(loaded, kind)
         for number, text in enumerate(TEXTS):
-            encoded = own.encoded([own.task.asked(text)])
+            encoded = own.encoded([own.task.example_of(text)])
             with torch.inference_mode():
                 ours = own.model(encoded.padded(np.array([0])))[0].numpy()
             logits = theirs[kind][number]

@@ -102,8 +102,8 @@ def test_a_chosen_passage_is_explained_by_what_chose_it(
             and found.batches[0].rank == row["rank"] == ranks[unit].min()
         )
         assert [number for batch in found.batches for number in _numbers(batch.texts)][
-            : len(row["asked_by"])
-        ] == row["asked_by"]
+            : len(row["matched_queries"])
+        ] == row["matched_queries"]
         for batch in found.batches:
             task = _numbers(batch.texts)[0] // task_together
             assert (batch.rank, batch.score) == (

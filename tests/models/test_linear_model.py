@@ -129,7 +129,9 @@ def test_all_of_several_tasks_answer_an_input(several: tuple[Path, list[Example]
     folder, _ = several
     predictor, text = Predictor(folder), "the cat hears cold water number 5 ."
     members = predictor.task.members  # type: ignore[attr-defined]
-    given = [{member.name: member.task.asked(words) for member in members} for words in (text, "x")]
+    given = [
+        {member.name: member.task.example_of(words) for member in members} for words in (text, "x")
+    ]
     (first, second) = predictor.answers_of_all(given)
     assert [first, second] == answers_of_all(networks_of(folder), given)
     assert list(first) == [member.name for member in members] and first != second

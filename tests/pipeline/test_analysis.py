@@ -227,7 +227,7 @@ def test_matched_words_are_those_of_the_first_asker(ready: Ready) -> None:
         word for word, count in holding.items() if count > 200
     }  # of the 2,000 passages of a sample
     for row, own in zip(rows, found, strict=True):
-        asked = set(words(task.splits.train[row["asked_by"][0]].text))
+        asked = set(words(task.splits.train[row["matched_queries"][0]].text))
         assert set(own) == (asked & set(words(row["text"]))) - usual and len(own) == len(set(own))
     assert any(found)
 

@@ -177,7 +177,7 @@ def full(text: str, **sizes: int) -> ReportParts:
                 "source": text,
                 "score": 3.25,
                 "rank": 1,
-                "asked_by": [text] * 5,
+                "matched_queries": [text] * 5,
                 "matched": [text],
             }
         ]

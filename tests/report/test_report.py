@@ -204,7 +204,9 @@ def test_matched_words_are_marked() -> None:
     assert highlighted("The Gene <is> here", {"gene"}) == "The <mark>Gene</mark> &lt;is&gt; here"
     page = render(
         ReportParts(
-            selected=[{"text": "a small Gene", "asked_by": ["the gene"], "matched": ["GENE"]}]
+            selected=[
+                {"text": "a small Gene", "matched_queries": ["the gene"], "matched": ["GENE"]}
+            ]
         )
     )
     assert "a small <mark>Gene</mark>" in page
@@ -238,7 +240,7 @@ def test_what_a_checkpoint_cost_is_not_passed_over() -> None:
 
 
 def test_only_passages_with_marks_say_what_is_marked() -> None:
-    passage = {"text": "a small gene", "asked_by": ["the gene"]}
+    passage = {"text": "a small gene", "matched_queries": ["the gene"]}
     assert "Marked" not in render(ReportParts(selected=[{**passage, "matched": []}]))
     assert "first task example listed" in render(
         ReportParts(selected=[{**passage, "matched": ["gene"]}])

@@ -179,13 +179,13 @@ def test_selection_file(make_store, make_texts, tmp_path, monkeypatch):
         "source",
         "score",
         "rank",
-        "asked_by",
+        "matched_queries",
         "number",
     ]
     assert table["number"].to_pylist() == [4, 7, 3, 1, 9]
     assert table["text"].to_pylist() == [store.text(n) for n in [4, 7, 3, 1, 9]]
     assert table["id"].to_pylist() == [store.id(n) for n in [4, 7, 3, 1, 9]]
-    assert table["asked_by"].to_pylist() == [[3], [0, 2], [2, 0, 3], [2], [0]]
+    assert table["matched_queries"].to_pylist() == [[3], [0, 2], [2, 0, 3], [2], [0]]
     assert table["rank"].to_pylist() == [0, 0, 0, 2, 2] and table["score"].to_pylist() == [
         5.0,
         5.0,

@@ -154,20 +154,14 @@ def test_explanations_are_those_of_the_explainer_without_paths(
             (values["examples"][side], expected.examples),
             (values["passages"][side], expected.passages),
         ):
-            attributions = getattr(theirs, side)
-            assert [attribution["text"] for attribution in ours] == [
-                attribution.text for attribution in attributions
-            ]
-            assert [attribution["score"] for attribution in ours] == pytest.approx(
-                [attribution.score for attribution in attributions], abs=1e-5
-            )
+            own = getattr(theirs, side)
+            assert [one["text"] for one in ours] == [one.text for one in own]
+            scores = [one.score for one in own]
+            assert [one["score"] for one in ours] == pytest.approx(scores, abs=1e-5)
             cut = [
-                attribution.where
-                if attribution.label is None
-                else attribution.where.rsplit("/", 1)[-1]
-                for attribution in attributions
+                one.where if one.label is None else one.where.rsplit("/", 1)[-1] for one in own
             ]  # of training files
-            assert [attribution["where"] for attribution in ours] == cut
+            assert [one["where"] for one in ours] == cut
     assert values["examples"]["supporting"][0]["where"].startswith("train.jsonl, line ")
     assert all(
         attribution["where"].startswith("place/s")

@@ -38,7 +38,7 @@ TASKS: dict[str, Task] = {
 def raw_examples(task: Task, vocabulary: Vocabulary, count: int = 6) -> EncodedExamples:
     """Sentences as the task reads them, of one word up."""
     texts = [" ".join(text.split()[: 1 + number]) for number, text in enumerate(sentences(count))]
-    examples = [task.asked(text) for text in texts]
+    examples = [task.example_of(text) for text in texts]
     encoded = EncodedExamples.of(task, examples, vocabulary, LENGTH)
     with_lasts(encoded.units)
     return EncodedExamples(encoded.examples, encoded.units, vocabulary, LENGTH)

@@ -316,7 +316,7 @@ def test_names_are_asked_for(several: Several, tmp_path: Any) -> None:
     with pytest.raises(RecipeError, match="the model has several tasks"):
         several.member("")
     with pytest.raises(DataError, match="--task"):
-        several.asked("a text")
+        several.example_of("a text")
     with pytest.raises(DataError, match="--task NAME"):
         Several.read(tmp_path / "a.csv", Data())
     with pytest.raises(DataError, match=r"several\.tasks"):

@@ -266,7 +266,7 @@ def _gradients(model: torch.nn.Module) -> dict[str, Tensor]:
 def test_all_tasks_answer_an_input_as_each_does(read: JoinedTasks, loaded: LoadedModels) -> None:
     text = "the cat hears cold water number 5 ."
     taking = [name for name in NAMES if name not in ("choice", "span")]
-    given = {name: loaded.task.member(name).task.asked(text) for name in taking}  # type: ignore[attr-defined]
+    given = {name: loaded.task.member(name).task.example_of(text) for name in taking}  # type: ignore[attr-defined]
     rows: list[int] = []
     watched = loaded.model.encoder.register_forward_pre_hook(
         lambda _, arguments: rows.append(len(arguments[0].ids))

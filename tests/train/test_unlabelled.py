@@ -32,7 +32,7 @@ from tests.train.test_resumed import checkpoints, cut_off, files_of, stage1
 @pytest.fixture(scope="module")
 def reading(parts: TrainingContext) -> TrainingContext:
     """The inputs with 30 texts without labels."""
-    examples = [parts.task.asked(text) for text in sentences(30, seed=5)]
+    examples = [parts.task.example_of(text) for text in sentences(30, seed=5)]
     encoded = EncodedExamples.of(parts.task, examples, parts.vocabulary, parts.length)
     with_lasts(encoded.units)
     raw = EncodedExamples(examples, encoded.units, parts.vocabulary, parts.length)

@@ -102,7 +102,7 @@ def _text_or_file(task: Task, text_column: str, data: Data) -> str:
     from tasklm.errors import DataError
 
     try:
-        task.asked(TEXT)
+        task.example_of(TEXT)
     except DataError:
         return data.test or data.dev or data.train
     if "," in text_column:

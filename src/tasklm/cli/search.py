@@ -69,9 +69,9 @@ def explain_selection(folder: Path, passage: str, as_json: bool) -> None:
     _show_hit(out, reasons.hit, f"position {reasons.place + 1:,} in the selection")
     if reasons.influence is not None:
         show_influence(out, reasons.influence)
-    if reasons.askers:
-        say(out, f"retrieved by {reasons.askers_in_all:,} examples; the best:")
-    for asker in reasons.askers:
+    if reasons.queries:
+        say(out, f"retrieved by {reasons.queries_in_all:,} examples; the best:")
+    for asker in reasons.queries:
         say(out, f"\n[{asker.label}] {asker.text}")
         say(out, f"  rank {asker.rank + 1:,}, score {asker.score:.2f} = {_sum_of(asker.terms)}")
 

@@ -50,7 +50,7 @@ class ExampleSide:
         """The texts or examples labelled with the model's own predictions, and readable forms of
         these.
         """
-        examples = [self.task.asked(one) if isinstance(one, str) else one for one in given]
+        examples = [self.task.example_of(one) if isinstance(one, str) else one for one in given]
         queries = self.loaded.encoded(examples)
         answers = answers_of([self.gradients.model], self.task, queries, self.machine)
         labelled = [

@@ -74,7 +74,7 @@ class Pile:
 
     def _of_text(self, text: str, path: Path, line: int) -> Example:
         try:
-            return replace(self.task.asked(text), file=str(path), line=line)
+            return replace(self.task.example_of(text), file=str(path), line=line)
         except DataError as error:
             raise DataError(error.problem, file=path, line=line, remedy=error.remedy) from None
 

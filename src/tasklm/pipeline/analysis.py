@@ -90,12 +90,13 @@ def matched_words(
     by gradients.
     """
     settings = run.recipe.select
-    if settings.method not in ASKING_BY_WORDS or not any(len(row["asked_by"]) for row in passages):
+    queries = [row["matched_queries"] for row in passages]
+    if settings.method not in ASKING_BY_WORDS or not any(map(len, queries)):
         return [[] for _ in passages]
     texts = task.texts(asking_split(selected))
-    askers = [texts[row["asked_by"][0]] if len(row["asked_by"]) else "" for row in passages]
+    best = [texts[own[0]] if len(own) else "" for own in queries]
     return matching_words(
-        [row["text"] for row in passages], askers, settings, texts, corpus.store.sample()
+        [row["text"] for row in passages], best, settings, texts, corpus.store.sample()
     )
 
 

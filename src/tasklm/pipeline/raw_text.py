@@ -231,7 +231,9 @@ def _input_alone(task: Task, example: Example) -> Example:
     """An example as it is to be answered: of pairs of source and target the source."""
     if not writes(task):
         return example
-    return dataclasses.replace(task.asked(example.texts[0]), file=example.file, line=example.line)
+    return dataclasses.replace(
+        task.example_of(example.texts[0]), file=example.file, line=example.line
+    )
 
 
 def _of_passages(task: TaskData, selected: Path | None) -> Iterator[Example]:
@@ -248,7 +250,7 @@ def _of_passages(task: TaskData, selected: Path | None) -> Iterator[Example]:
     if pairs:
         pieces = sources_alone(train, pieces)
     for number, piece in pieces:
-        example = dataclasses.replace(reader.asked(piece), task=name)
+        example = dataclasses.replace(reader.example_of(piece), task=name)
         yield dataclasses.replace(example, file=SELECTED_TEXT, line=number)
 
 

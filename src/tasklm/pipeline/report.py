@@ -307,8 +307,8 @@ def _describe_selection(
     with selection_is_clear(selected), pq.ParquetFile(selected) as file:
         rows = next(file.iter_batches(batch_size=SHOWN)).to_pylist()
     for row, matched in zip(rows, matched_words(run, task, corpus, selected, rows), strict=True):
-        askers = [texts[number] for number in row["asked_by"]]
-        passage = {**row, "rank": row["rank"] + 1, "asked_by": askers, "matched": matched}
+        askers = [texts[number] for number in row["matched_queries"]]
+        passage = {**row, "rank": row["rank"] + 1, "matched_queries": askers, "matched": matched}
         parts.selected = [*parts.selected, passage]
     own_texts = spread_texts(selected, COUNTED_PASSAGES)
     parts.words = overrepresented(own_texts, corpus.store.sample())

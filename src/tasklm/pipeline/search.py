@@ -49,7 +49,7 @@ class Hit:
 
 
 @dataclass
-class Asker:
+class Query:
     """A task example that retrieved a passage."""
 
     text: str
@@ -65,8 +65,8 @@ class Reasons:
 
     hit: Hit
     place: int  # in the selection, 0 = first
-    askers: list[Asker]  # best rank first; with influence, those that retrieved it as a candidate
-    askers_in_all: int
+    queries: list[Query]  # best rank first; with influence, those that retrieved it as a candidate
+    queries_in_all: int
     influence: InfluenceReasons | None = None  # if influence selected it among candidates
 
 
@@ -128,16 +128,16 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
     require_whole(folder / "ranking")
     ranking = Ranking.load(folder / "ranking", len(store))
     entries = np.flatnonzero(ranking.passages == number)
-    queries = np.searchsorted(ranking.offsets, entries, side="right") - 1
-    ranks = entries - ranking.offsets[queries]
-    best = np.lexsort((queries, ranks))[:most]
+    numbers = np.searchsorted(ranking.offsets, entries, side="right") - 1
+    ranks = entries - ranking.offsets[numbers]
+    best = np.lexsort((numbers, ranks))[:most]
     examples = splits.train
     asking = make_queries([example.text for example in examples], settings)
     stem = stemmer(settings.stemming)
     scoring = Scoring(settings.k1, settings.b, settings.k or 1)
     text = store.text(number)
-    askers = [
-        Asker(
+    queries = [
+        Query(
             examples[query].text,
             str(examples[query].label),
             rank,
@@ -145,15 +145,15 @@ def _why_selected(folder: Path, name: str, most: int, tracker: Tracker) -> Reaso
             explained(asking[query], text, index, scoring, stem),
         )
         for query, rank, value in zip(
-            queries[best].tolist(),
+            numbers[best].tolist(),
             ranks[best].tolist(),
             np.asarray(ranking.scores)[entries[best]].tolist(),
             strict=True,
         )
     ]
-    shared = list(chain.from_iterable(asker.terms for asker in askers))
+    shared = list(chain.from_iterable(query.terms for query in queries))
     return Reasons(
-        _hit(store, number, score, shared, recipe), place, askers, len(entries), influence
+        _hit(store, number, score, shared, recipe), place, queries, len(entries), influence
     )
 
 

@@ -59,7 +59,7 @@ def taught_text(run: Run, task: TaskData, selected: Path | None) -> TaughtText:
     def build(folder: Path) -> None:
         passages = chain.from_iterable(read_selection_texts(selected))
         pieces = list(islice(as_long_as(task.splits.train, passages), count))
-        examples = [task.task.asked(text) for _, text in pieces]
+        examples = [task.task.example_of(text) for _, text in pieces]
         with run.tracker.progress("labelling text with the teachers", len(teachers)) as bar:
             lessons = []
             for teacher in teachers:

@@ -47,10 +47,11 @@ class ReportParts:
     "gold", "predicted", "probability" or None}, most confident first if known, and, if known,
     "supporting": [{"label", "text", "score", "shared": [word], "where"}], the training examples
     that support the wrong label most. selected: {"id", "text", "source", "score", "rank" (1 is
-    the best), "asked_by": [str]} and, where known, "matched": [word]. words: (word, log-odds,
-    occurrences) of the selection against passages drawn at random from the corpus; words_random:
-    the same against the random selection of the ablation, if there is one. label_words: {"label",
-    "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle two per million words.
+    the best), "matched_queries": [str]} and, where known, "matched": [word]. words: (word,
+    log-odds, occurrences) of the selection against passages drawn at random from the corpus;
+    words_random: the same against the random selection of the ablation, if there is one.
+    label_words: {"label", "words": [{"word", "pmi", "selected", "corpus", "examples"}]}; the middle
+    two per million words.
     class_vectors: {"labels": [str], "number": [label's number per point], "texts": [str], "stages":
     [{"name", "points": [[x, y]]}]}. attention: {"tokens": side of the pictures, "shown": [token],
     "texts": rows of dev, "positional", "vertical", "total": numbers of heads, "heads": [{"layer",

@@ -168,7 +168,7 @@ def _card(entry: Mapping[str, Any]) -> Html:
         el("div", " · ".join(facts), class_="soft"),
         el("p", text, class_="text", dir="auto"),
     ]
-    if queries := [str(query) for query in entry.get("asked_by") or ()]:
+    if queries := [str(query) for query in entry.get("matched_queries") or ()]:
         summary = f"retrieved by {count_of(len(queries), 'task example')}"
         if len(queries) > MOST_QUERIES:
             summary += f", {MOST_QUERIES} of {len(queries):,} shown"

@@ -324,7 +324,7 @@ _SELECTION = pa.schema(
         ("source", pa.string()),
         ("score", pa.float32()),
         ("rank", pa.int32()),
-        ("asked_by", pa.list_(pa.int32())),
+        ("matched_queries", pa.list_(pa.int32())),
         ("number", pa.int64()),
     ]
 )

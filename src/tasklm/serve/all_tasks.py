@@ -45,7 +45,7 @@ class AllTasks:
             of_text=lambda text: self._taken(
                 lambda name: example_of(text, self.tasks[name], self.data[name])
             ),
-            of_line=lambda line: self._taken(lambda name: self.tasks[name].asked(line)),
+            of_line=lambda line: self._taken(lambda name: self.tasks[name].example_of(line)),
             of_file=self._rows,
         )
 

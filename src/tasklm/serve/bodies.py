@@ -51,7 +51,7 @@ class Forms:
 def forms_of(task: Task) -> Forms:
     """The forms that a task accepts."""
     try:
-        task.asked("")
+        task.example_of("")
     except DataError as error:
         return Forms(False, task.pairs, error.problem)
     return Forms(True, task.pairs, "")

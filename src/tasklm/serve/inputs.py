@@ -38,7 +38,7 @@ def examples_of(what: str, task: Task, data: Data, stdin: BinaryIO) -> Iterator[
         what,
         stdin,
         of_text=lambda text: example_of(text, task, data),
-        of_line=task.asked,
+        of_line=task.example_of,
         of_file=lambda path: kind.read(path, data, labelled=False)[0],
     )
 
@@ -75,7 +75,7 @@ def example_of(text: str, task: Task, data: Data) -> Example:
     text = whole_text(text)
     row = _json_object(text)
     if row is None:
-        return task.asked(text)
+        return task.example_of(text)
     return _of_row(row, task, data)
 
 
@@ -86,7 +86,7 @@ def example_from(given: Input, task: Task, data: Data) -> Example:
     if isinstance(given, Mapping):
         return _of_row(given, task, data)
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
-        return task.asked(whole_text(str(given)))
+        return task.example_of(whole_text(str(given)))
     if not task.pairs:
         raise DataError(
             f"kind {task.kind} does not take a pair of texts",

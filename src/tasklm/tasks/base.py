@@ -195,7 +195,7 @@ class Task(Protocol):
         """The task that training examples describe."""
         ...
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """The example of a single text; raises DataError, which names the columns, if the task
         needs more.
         """

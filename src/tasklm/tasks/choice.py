@@ -103,7 +103,7 @@ class Choice(LabelsAlone, Untuned):
         """The task with the largest number of options in train."""
         return cls(max(len(example.options) for example in train))
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """Raises: a text alone is not a question."""
         raise needs_columns("question and options")
 

@@ -116,7 +116,7 @@ class Classify(Untuned):
             values["marks"] = list(self.marks)
         return values
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         return Example((text,), None)
 
     def audit(self, splits: Splits) -> list[Finding]:

@@ -125,7 +125,7 @@ class Multilabel:
             raise DataError("no training example has a label", file=train[0].file, remedy=remedy)
         return cls(labels)
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """The example of a single text."""
         return Example((text,), None)
 

@@ -131,7 +131,7 @@ class Parse(Unranked, TaughtTrees, Untuned):
             are_characters(example.words for example in train),
         )
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """The sentence, which is split into words later."""
         return Example((text,), None)
 

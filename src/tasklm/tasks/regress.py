@@ -107,7 +107,7 @@ class Regress(LabelsAlone, Unranked, Untuned):
             )
         return cls(low.label, high.label)
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """The example of a single text."""
         return Example((text,), None)
 

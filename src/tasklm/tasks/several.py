@@ -121,7 +121,7 @@ class Several(Unranked):
             "several tasks do not come from one file", remedy="Name them in several.tasks."
         )
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """Refused: the text may be of any of the tasks."""
         names = ", ".join(self._numbers)
         raise DataError("the model has several tasks", remedy=f"Name one with --task: {names}.")

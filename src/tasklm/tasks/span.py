@@ -130,7 +130,7 @@ class Span(LabelsAlone, Unranked, TaughtSpans):
         unanswerable = any(not example.label for example in train)
         return cls(settings.stride, settings.answer_tokens, unanswerable)
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """Raises: a text alone is not a question."""
         raise needs_columns("question and context")
 

@@ -169,7 +169,7 @@ class Tag(Unranked, Untuned):
         characters = are_characters(example.words for example in train)
         return cls(labels, scheme, settings.crf, characters, recoded)
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """The sentence, which is split into words later."""
         return Example((text,), None)
 

@@ -92,7 +92,7 @@ class Translate(Unranked, Writes, Untuned):
         layers = settings.decoder_layers or USUAL_LAYERS[settings.decoder]
         return cls(settings.decoder, layers, search)
 
-    def asked(self, text: str) -> Example:
+    def example_of(self, text: str) -> Example:
         """The example of a text to read."""
         return Example((text,), None)
 
