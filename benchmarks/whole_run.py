@@ -1,14 +1,14 @@
 """Where the time of a whole run goes, beside the same work put together from well-known parts.
 
-    python -m pip install -r benchmarks/requirements.txt      # beside tasklm, in an environment for benchmarks
-    python benchmarks/whole_run.py --work /tmp/bench --cases demo --write
-    python benchmarks/whole_run.py --work /tmp/bench --cases acl_arc --data TASKS --corpus TEXT --write
-    python benchmarks/whole_run.py --work /tmp/bench --cases chemprot --data TASKS --corpus TEXT --write      # a GPU
-    python benchmarks/whole_run.py --work /tmp/bench --cases none --merge gpu/whole-run.json --write
+    python -m pip install -r benchmarks/requirements.txt      # beside tasklm
+    python benchmarks/whole_run.py --work W --cases demo --write
+    python benchmarks/whole_run.py --work W --cases acl_arc --data TASKS --corpus TEXT
+    python benchmarks/whole_run.py --work W --cases chemprot --data TASKS --corpus TEXT      # a GPU
+    python benchmarks/whole_run.py --work W --cases none --merge gpu/whole-run.json --write
 
 The two sides take turns, with as many threads on the same cores, and the shortest of the rounds
-counts. Results are kept in the work folder after every round, and those of a case that is measured
-again with the same settings are added to. Needs transformers 5 and accelerate beside tasklm.
+counts. Results are kept in the work folder after every round; those of a case that is measured again
+with the same settings on the same day are added to. Needs transformers 5 and accelerate.
 """
 
 from __future__ import annotations
@@ -78,12 +78,14 @@ def _options() -> argparse.Namespace:
     add("--steps", type=int, help="steps of stage 1, in place of a case's own")
     add("--epochs", type=int, help="epochs of stage 2, in place of a case's own")
     add("--seeds", type=int, help="fine-tunings, in place of a case's own")
-    add("--merge", type=Path, nargs="*", default=[], help="files whose cases stay on the page")
+    merge = "files whose cases stay on the page, if not measured here; none named: the docs'"
+    add("--merge", type=Path, nargs="*", help=merge)
     add("--write", action="store_true", help="also write the page of the documentation")
     options = parser.parse_args()
     gpu = torch.cuda.is_available()
     usual = [case for case in CASES if (case in ON_GPU) == gpu]
     names = options.cases or ",".join(usual)
+    options.merge = [_PAGES / "whole-run.json"] if options.merge == [] else options.merge or []
     options.cases = [] if names == "none" else some_of(CASES)(names)
     return options
 

@@ -20,24 +20,31 @@ _REST = "outside these"
 _ABOUT = f"""\
 # A whole run beside well-known parts
 
-Written by `benchmarks/whole_run.py`. The time of `tasklm run` by step, beside the same work put together from
-libraries that many use: pyarrow reads the texts, bm25s selects passages with the training texts as queries,
-`tokenizers` learns a WordPiece vocabulary, `transformers.Trainer` trains BertForMaskedLM and then, from its weights,
-BertForSequenceClassification.
+Written by `benchmarks/whole_run.py`. The time of `tasklm run` by step, beside the same work put
+together from libraries that many use: pyarrow reads the texts, bm25s selects passages with the
+training texts as queries, `tokenizers` learns a WordPiece vocabulary, and `transformers.Trainer`
+trains BertForMaskedLM and then, from its weights, BertForSequenceClassification.
 
-- **Alike**: the files, k, the number of passages, the size of the vocabulary, the layers and the width, steps × rows × tokens of
-  stage 1 (masks on 15 % of the tokens), epochs and seeds of stage 2 with a score on dev after each epoch, of which the best is kept.
-  tasklm runs without ablations (`--compare`) and without a wide part (`--finetune.wide false`).
-- **Not alike**: tasklm also looks for leaks, duplicates and texts of dev and test in the corpus, learns from labels in every fifth
-  step of stage 1 (with a second pass of the encoder), begins with counts and neighbours and trains with Muon. It scores
-  cheap baselines and intervals and writes analyses, a report, a bill of text and checksums. The peer does none of that; it
-  trains with AdamW. Its bm25s uses NumPy, the library's default, with one thread, and numba with several.
-- **Time**: tasklm's is the clock that each run keeps (`clock.json`), the peer's runs from its first line, before libraries are
-  imported. What is before and after is the row *{_REST}*. Both sides are processes that take turns, with as many threads on
-  the same cores and empty folders; the whole run that was shortest counts, in each of the two measures by itself. CPU seconds are of all
-  threads and processes; they tell more where other work shares the machine, and say little of what a GPU does. Those of tasklm's
-  steps are read when its clock changes. Its compiled kernels were on the disk, as they are after a first run.
-- **FLOPs** are those that tasklm's run counts, of all seeds. **Scores** are for orientation: rates were not tuned on either side.
+- **Alike**: the files, k, the number of passages, the size of the vocabulary, the layers and the
+  width, steps × rows × tokens of stage 1 (masks on 15 % of the tokens), epochs and seeds of stage 2
+  with a score on dev after each epoch, of which the best is kept. tasklm runs without ablations
+  (`--compare`) and without a wide part (`--finetune.wide false`).
+- **Not alike**: tasklm also looks for leaks, duplicates and texts of dev and test in the corpus,
+  learns from labels in every fifth step of stage 1 (with a second pass of the encoder), begins with
+  counts and neighbours, trains with Muon and keeps attention inside each passage of a row. It
+  scores cheap baselines and intervals and writes analyses, a report, a bill of text and checksums.
+  The peer does none of that; it trains with AdamW, and its model of language predicts all tokens of
+  a row, of which the masked ones count, as the library has it; tasklm predicts these alone. Its
+  bm25s uses NumPy, the library's default, with one thread, and numba with several.
+- **Time**: tasklm's is the clock that each run keeps (`clock.json`), the peer's runs from its first
+  line, before libraries are imported. What is before and after is the row *{_REST}*. Both sides are
+  processes that take turns, with as many threads on the same cores and empty folders; the run that
+  was shortest as a whole counts, in each of the two measures by itself. CPU seconds are of all
+  threads and processes; they tell more where other work shares the machine, and say little of what
+  a GPU does. Those of tasklm's steps are read when its clock changes. Its compiled kernels were on
+  the disk, as they are after a first run.
+- **FLOPs** are those that tasklm's run counts, of all seeds. **Scores** are for orientation: rates
+  were not tuned on either side, and so few steps teach little.
 """
 
 
