@@ -58,7 +58,7 @@ def main() -> None:
         for _ in range(options.rounds):
             cases[case]["rounds"].append(_round(case, recipe, options))
             write_json(file, {"cases": cases})
-    page = markdown({case: cases[case] for case in CASES if case in cases})
+    page = markdown(cases)
     print(page)
     if options.write:
         write_text(_PAGES / "whole-run.md", page)

@@ -49,8 +49,8 @@ trains BertForMaskedLM and then, from its weights, BertForSequenceClassification
 
 
 def markdown(cases: dict[str, Case]) -> str:
-    """The whole page."""
-    return "\n".join([_ABOUT, *(section(name, case) for name, case in cases.items())])
+    """The whole page, in the order of the titles."""
+    return "\n".join([_ABOUT, *(section(name, cases[name]) for name in _TITLES if name in cases)])
 
 
 def shortest(case: Case, measure: str) -> dict[str, Side]:

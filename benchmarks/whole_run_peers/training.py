@@ -31,6 +31,7 @@ from training_peers.timing import computes_in_bf16
 Encoded = list[dict[str, Any]]
 _PACKAGES = ("bm25s", "tokenizers", "transformers", "accelerate", "torch")
 _WORKERS_ON_GPU = 4
+_UNSEEN = -100  # the number of a label that train lacks: PyTorch's losses leave it out
 
 
 def versions() -> str:
@@ -109,7 +110,7 @@ def encode(
     labels: Sequence[str],
     length: int,
 ) -> Encoded:
-    """The examples as [CLS] text [SEP] with the numbers of their labels; unseen labels have -1."""
+    """The examples as [CLS] text [SEP] with the numbers of their labels; unseen ones have no loss."""
     cut = tokenizer(
         [text for text, _ in examples],
         add_special_tokens=False,
@@ -120,7 +121,7 @@ def encode(
     return [
         {
             "input_ids": [tokenizer.cls_token_id, *row, tokenizer.sep_token_id],
-            "labels": number.get(label, -1),
+            "labels": number.get(label, _UNSEEN),
         }
         for row, (_, label) in zip(cut, examples, strict=True)
     ]

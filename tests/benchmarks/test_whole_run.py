@@ -73,7 +73,7 @@ def test_the_page_has_the_shortest_run_of_each_measure(module: Any) -> None:
 def test_the_page_of_the_documentation_is_that_of_its_record(module: Any) -> None:
     cases = json.loads((PAGES / "whole-run.json").read_text(encoding="utf-8"))["cases"]
     names = module("whole_run_peers.cases").CASES
-    page = module("whole_run_peers.report").markdown({name: cases[name] for name in cases})
+    page = module("whole_run_peers.report").markdown(cases)
     assert set(cases) <= set(names)
     assert (PAGES / "whole-run.md").read_text(encoding="utf-8") == page
     for one in cases.values():
