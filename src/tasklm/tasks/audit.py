@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 
 from tasklm.corpus.base import PassageSource
-from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
+from tasklm.corpus.contamination import FEWEST_WORDS, Contamination
 from tasklm.corpus.dedupe import near_duplicates, text_key
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError

@@ -34,12 +34,16 @@ class LinearLearner:
         if work.request.corpus:
             _explain_text(work)
 
+        fitted: list[Wide] = []
+
         def fit(folder: Path) -> None:
             with work.tracker.progress("fitting the linear model again"):
-                refit(work.base, work.grounds).save(folder)
+                wide = refit(work.base, work.grounds)
+                wide.save(folder)
+                fitted.append(wide.as_saved())
 
         refit_folder = work.artefacts.build(REFIT, digest([REFIT, work.data]), fit)
-        wide = read_wide(refit_folder)
+        wide = fitted[-1] if fitted else read_wide(refit_folder)
         assert isinstance(wide, Wide)
 
         def answer(folder: Path) -> None:

@@ -49,6 +49,7 @@ SHORTEST, LONGEST = 3, 5  # runs of letters
 RARE = 2
 # Characters of different long words, as scripts without spaces have them: their runs seldom repeat.
 MOST_LONG, LONG = 1_000_000, 20
+READ_BY = {"alike": ("words", "letters")}  # similarities: the blocks that they are computed from
 Tokens = Callable[[Any], list[str]]  # of what an example gives a block: a text, or two
 
 
@@ -96,7 +97,8 @@ class Featuriser:
         pairs: bool,
         vectors: TextVectors | None = None,
     ) -> None:
-        self.blocks = dict(blocks)
+        nothing = Block([], np.zeros(0))
+        self.blocks = {"words": nothing, "letters": nothing, **blocks}
         self.marks = tuple(marks)
         self.pairs = pairs
         self.vectors = vectors
@@ -108,7 +110,7 @@ class Featuriser:
         cls, train: Sequence[Example], marks: Sequence[str] = (), most: int = MOST_FEATURES
     ) -> Featuriser:
         """The featuriser of training examples, with at most so many features a block."""
-        return cls._fit(train, marks, most)[0]
+        return cls._fit(train, marks, most, ())[0]
 
     @classmethod
     def fit_parts(
@@ -117,32 +119,38 @@ class Featuriser:
         marks: Sequence[str] = (),
         most: int = MOST_FEATURES,
         vectors: WordVectors | None = None,
+        view: Sequence[str] = (),
     ) -> tuple[Featuriser, dict[str, Any]]:
-        """The featuriser of training examples, and their matrices, without counting again."""
-        featuriser, counts = cls._fit(train, marks, most)
+        """The featuriser of training examples, and their matrices, without counting again; of the
+        blocks in a view alone, if one is given.
+        """
+        featuriser, counts = cls._fit(train, marks, most, view)
         if vectors is not None and not featuriser.pairs:
             featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
         return featuriser, featuriser._weighed(train, counts)
 
     @classmethod
     def _fit(
-        cls, train: Sequence[Example], marks: Sequence[str], most: int
+        cls, train: Sequence[Example], marks: Sequence[str], most: int, view: Sequence[str]
     ) -> tuple[Featuriser, dict[str, Any]]:
         """The featuriser, and what it counted; the texts of a pair are of one language, so they
         share their words.
         """
         pairs = len(train[0].texts) == 2
         texts = _texts_of(train, pairs)
-        fitted = {
-            "words": _fit_block(word_grams, texts, 1, most),
-            "letters": _fit_letters(texts, most),
+        fits: dict[str, Callable[[], tuple[Block, Any]]] = {
+            "words": lambda: _fit_block(word_grams, texts, 1, most),
+            "letters": lambda: _fit_letters(texts, most),
         }
         if marks:
             whole = [example.text for example in train]
-            fitted["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
+            tokens = functools.partial(mark_words, marks=marks)
+            fits["marks"] = lambda: _fit_block(tokens, whole, 1, most)
         if pairs:
             both = list(zip(texts[::2], texts[1::2], strict=True))
-            fitted["shared"] = _fit_block(shared_words, both, RARE, most)
+            fits["shared"] = lambda: _fit_block(shared_words, both, RARE, most)
+        read = _read_by(view) or fits.keys()
+        fitted = {name: fit() for name, fit in fits.items() if name in read}
         blocks = {name: block for name, (block, _) in fitted.items()}
         # those of letters may be of some texts alone
         counts = {
@@ -151,6 +159,13 @@ class Featuriser:
             if name not in ("words", "letters") or count.shape[0] == len(texts)
         }
         return cls(blocks, marks, pairs), counts
+
+    def narrowed(self, view: Sequence[str]) -> Featuriser:
+        """The featuriser of the blocks in a view alone: others cost time and memory."""
+        read, nothing = _read_by(view), Block([], np.zeros(0))
+        blocks = {name: one if name in read else nothing for name, one in self.blocks.items()}
+        vectors = self.vectors if "vectors" in view else None
+        return Featuriser(blocks, self.marks, self.pairs, vectors)
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """A sparse matrix of each block, with a row for each example; empty blocks are left out."""
@@ -161,30 +176,41 @@ class Featuriser:
         texts = _texts_of(examples, self.pairs)
         number = 2 if self.pairs else 1
         sides = [texts[side::number] for side in range(number)]
-        words, letters = self.blocks["words"], self.blocks["letters"]
-        word_counts, letter_counts = counts.get("words"), counts.get("letters")
-        if word_counts is None:
-            word_counts = count_tokens(map(word_grams, texts), words.columns)[1]
-        if letter_counts is None:
-            letter_counts = _count_letters(texts, letters.columns)[1]
-        of_words = [words.tfidf(word_counts[side::number]) for side in range(number)]
-        of_letters = [letters.tfidf(letter_counts[side::number]) for side in range(number)]
-        parts = {"words": joined(of_words)}
-        if self.pairs:
-            both = list(zip(sides[0], sides[1], strict=True))
-            parts["shared"] = self._tfidf("shared", shared_words, both, counts)
-            if self.blocks["words"].tokens or self.blocks["letters"].tokens:
+        filled = {name for name, block in self.blocks.items() if block.tokens}
+        parts = {}
+        if filled.intersection(("words", "letters")):
+            of_words, of_letters = self._of_texts(texts, number, counts)
+            parts["words"] = joined(of_words)
+            if self.pairs:
                 cosines = [_cosines(one, other) for one, other in (of_words, of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
-        else:
-            parts["letters"] = of_letters[0]
-        if self.marks:
+            else:
+                parts["letters"] = of_letters[0]
+        if "shared" in filled:
+            both = list(zip(sides[0], sides[1], strict=True))
+            parts["shared"] = self._tfidf("shared", shared_words, both, counts)
+        if "marks" in filled:
             whole = [example.text for example in examples]
             tokens = functools.partial(mark_words, marks=self.marks)
             parts["marks"] = self._tfidf("marks", tokens, whole, counts)
         if self.vectors is not None:
             parts["vectors"] = self.vectors.matrix(texts)
         return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
+
+    def _of_texts(
+        self, texts: Sequence[str], number: int, counts: Mapping[str, Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The matrices of words and of letters, one for each of the texts that examples have."""
+        words, letters = self.blocks["words"], self.blocks["letters"]
+        word_counts, letter_counts = counts.get("words"), counts.get("letters")
+        if word_counts is None:
+            grams = map(word_grams, texts if words.tokens else [""] * len(texts))
+            word_counts = count_tokens(grams, words.columns)[1]
+        if letter_counts is None:
+            given = texts if letters.tokens else [""] * len(texts)
+            letter_counts = _count_letters(given, letters.columns)[1]
+        of_words = [words.tfidf(word_counts[side::number]) for side in range(number)]
+        return of_words, [letters.tfidf(letter_counts[side::number]) for side in range(number)]
 
     def units(self, examples: Sequence[Example]) -> list[Unit]:
         """A unit without tokens for each row."""
@@ -231,6 +257,11 @@ class Featuriser:
         if counted is None:
             counted = count_tokens(map(tokens, given), block.columns)[1]
         return block.tfidf(counted)
+
+
+def _read_by(view: Sequence[str]) -> set[str]:
+    """The blocks that those of a view are computed from."""
+    return set(view).union(*(READ_BY.get(name, ()) for name in view))
 
 
 def word_grams(text: str) -> list[str]:
