@@ -26,6 +26,7 @@ from tasklm.run_folder import RECIPE, SUMMARY, UPDATE
 from tasklm.storage.checksums import load_array
 from tasklm.storage.files import digest, file_digest, read_json, write_json
 from tasklm.tasks.base import Answer, Task
+from tasklm.tasks.baselines.counted import Counted
 from tasklm.tasks.baselines.fitted_files import OUTPUTS, kept_outputs, save_fitted
 from tasklm.tasks.baselines.refitting import Grown, cross_fitted, refitted
 from tasklm.tasks.baselines.wide import FOLDER, Wide
@@ -35,9 +36,9 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage_runs import BEST
 from tasklm.updating.before_after import AFTER, BEFORE, SPLITS, Answers
-from tasklm.updating.linear_learner import ANSWERS, MODEL, REFIT, TUNED, kept_answers
+from tasklm.updating.linear_learner import ANSWERS, MODEL, TUNED, kept_answers
+from tasklm.updating.linear_part import REFIT, fitted_before
 from tasklm.updating.network_part import Learning, go_on
-from tasklm.updating.reading import Base
 from tasklm.updating.replay import mixture
 from tasklm.updating.text_part import encoder_of, read_text
 from tasklm.updating.work import Learned, Work
@@ -124,10 +125,11 @@ def _fitted_again(work: Work, before: Wide) -> tuple[AnyWide, NDArray[np.float32
     """
     base, grounds = work.base, work.grounds
     train = grounds.splits.train
-    grown = Grown(base.task, grounds.task, train, grounds.fresh)
+    counted = Counted.load(fitted_before(base))
+    grown = Grown(base.task, grounds.task, train, grounds.fresh, counted)
     kept = None
-    if not grounds.new_classes and _is_same(_fitted_before(base), base.model / FOLDER):
-        kept = kept_outputs(_fitted_before(base), train)
+    if not grounds.new_classes and _is_same(fitted_before(base), base.model / FOLDER):
+        kept = kept_outputs(fitted_before(base), train)
     if kept is not None and (kept[1] | grounds.fresh).all():
         outputs, known = kept
         again = refitted(before, grown)
@@ -143,14 +145,6 @@ def _is_same(folder: Path, other: Path) -> bool:
     """Whether two folders have the same linear model; one may have been put there by hand."""
     names = [one / "weights.safetensors" for one in (folder, other)]
     return names[0].is_file() and file_digest(names[0]) == file_digest(names[1])
-
-
-def _fitted_before(base: Base) -> Path:
-    """Where the run, or the update before, has its linear model, with what it said of train."""
-    if base.number:
-        return base.folder / REFIT
-    of_text = base.run / "wide-text"
-    return of_text if (of_text / "wide.json").exists() else base.run / "wide"
 
 
 def _context(

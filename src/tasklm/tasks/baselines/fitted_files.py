@@ -1,10 +1,10 @@
 """The files of a fitted wide part: the model, and what models without them said of the training
-examples, by the hash of each one's texts, so that an update need not fit out of fold again.
+examples, by the hash of each one's texts, so that an update need not fit out of fold again, nor
+count the tokens of old texts.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,18 +13,13 @@ from numpy.typing import NDArray
 
 from tasklm.storage.checksums import is_sealed, load_array
 from tasklm.storage.files import ARTEFACT
+from tasklm.tasks.baselines.counted import keys_of, places_in
+from tasklm.tasks.baselines.featuriser import Featuriser
+from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example
 
 OUTPUTS, KEYS = "train.npy", "keys.npy"
-Keys = NDArray[np.uint64]
-
-
-def keys_of(examples: Sequence[Example]) -> Keys:
-    """The hash of the texts of each example, as they stand."""
-    texts = ("\0".join(one.texts).encode("utf-8", "surrogatepass") for one in examples)
-    hashes = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
-    return np.frombuffer(b"".join(hashes), np.uint64)
 
 
 def save_fitted(
@@ -32,8 +27,15 @@ def save_fitted(
 ) -> None:
     """Writes the model, and the outputs for the training examples with their hashes."""
     wide.save(folder)
+    save_counted(folder, wide)
     np.save(folder / OUTPUTS, outputs)
     np.save(folder / KEYS, keys_of(train))
+
+
+def save_counted(folder: Path, wide: AnyWide) -> None:
+    """Writes what was counted in training texts, for an update."""
+    if isinstance(wide, Wide) and isinstance(wide.features, Featuriser):
+        wide.features.counted.save(folder)
 
 
 def kept_outputs(
@@ -48,7 +50,5 @@ def kept_outputs(
     outputs = load_array(folder / OUTPUTS, np.float32, dimensions=2)
     if len(keys) != len(outputs) or not len(keys):
         return None
-    order = np.argsort(keys, kind="stable")
-    wanted = keys_of(examples)
-    places = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-    return outputs[order][places], keys[order][places] == wanted
+    places = places_in(keys, keys_of(examples))
+    return outputs[places], places >= 0

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.tasks.base import Floats, Task
+from tasklm.tasks.baselines.counted import NOTHING, Counted
 from tasklm.tasks.baselines.featuriser import MOST_FEATURES, Featuriser
 from tasklm.tasks.baselines.linear import (
     FITTING,
@@ -57,6 +58,7 @@ class Grown:
     after: Task
     train: Sequence[Example]  # all that are learnt now
     fresh: NDArray[np.bool_]  # which of them the model before has not learnt
+    counted: Counted = NOTHING  # tokens of those that it has learnt
 
 
 def refitted(wide: Wide, grown: Grown) -> Wide | None:
@@ -109,7 +111,9 @@ class _Matrix:
         if "marks" in setting.view:
             marks = wide.features.marks or usual_marks(some)
         most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
-        features, parts = Featuriser.fit_parts(some, marks, most, view=setting.view)
+        features, parts = Featuriser.fit_parts(
+            some, marks, most, view=setting.view, kept=grown.counted
+        )
         if wide.features.vectors is not None:
             features.vectors = wide.features.vectors
             parts["vectors"] = features.vectors.matrix([one.text for one in some])
