@@ -127,11 +127,11 @@ def _fitted_again(work: Work, before: Wide) -> tuple[AnyWide, NDArray[np.float32
     train = grounds.splits.train
     counted = Counted.load(fitted_before(base))
     grown = Grown(base.task, grounds.task, train, grounds.fresh, counted)
-    kept = None
+    earlier = None
     if not grounds.new_classes and _is_same(fitted_before(base), base.model / FOLDER):
-        kept = kept_outputs(fitted_before(base), train)
-    if kept is not None and (kept[1] | grounds.fresh).all():
-        outputs, known = kept
+        earlier = kept_outputs(fitted_before(base), train)
+    if earlier is not None and (earlier[1] | grounds.fresh).all():
+        outputs, known = earlier
         again = refitted(before, grown)
         if again is not None:
             rest = np.flatnonzero(~known)

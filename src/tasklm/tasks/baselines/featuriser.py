@@ -124,12 +124,12 @@ class Featuriser:
         most: int = MOST_FEATURES,
         vectors: WordVectors | None = None,
         view: Sequence[str] = (),
-        kept: Counted = NOTHING,
+        earlier: Counted = NOTHING,
     ) -> tuple[Featuriser, dict[str, Any]]:
         """The featuriser of training examples, and their matrices, without counting again; of the
-        blocks in a view alone, if one is given. `kept` is what was counted before.
+        blocks in a view alone, if one is given. `earlier` is what was counted before.
         """
-        featuriser, counts = cls._fit(train, marks, most, view, kept)
+        featuriser, counts = cls._fit(train, marks, most, view, earlier)
         if vectors is not None and not featuriser.pairs:
             featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
         return featuriser, featuriser._weighed(train, counts)
@@ -141,7 +141,7 @@ class Featuriser:
         marks: Sequence[str],
         most: int,
         view: Sequence[str] = (),
-        kept: Counted = NOTHING,
+        earlier: Counted = NOTHING,
     ) -> tuple[Featuriser, dict[str, Any]]:
         """The featuriser, and the counts of its features; the texts of a pair are of one language,
         so they share their words.
@@ -159,11 +159,11 @@ class Featuriser:
             both = list(zip(texts[::2], texts[1::2], strict=True))
             given["shared"] = (both, _counting(shared_words))
         read = _read_by(view) or given.keys()
-        keys, known = keys_of(train), kept.with_marks(marks)
+        keys, known = keys_of(train), earlier.with_marks(marks)
         counted, fitted = {}, {}
         for name in [name for name in given if name in read]:
             own, count = given[name]
-            some = _some_for_letters(own) if name == "letters" and name not in kept.blocks else own
+            some = _some_for_letters(own) if name == "letters" and name not in known.blocks else own
             if len(some) == len(own):
                 counted[name] = known.count(name, keys, own, count)
             fitted[name] = Block.of(*(counted.get(name) or count(some)), RAREST[name], most)

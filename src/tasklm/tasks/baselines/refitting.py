@@ -112,7 +112,7 @@ class _Matrix:
             marks = wide.features.marks or usual_marks(some)
         most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
         features, parts = Featuriser.fit_parts(
-            some, marks, most, view=setting.view, kept=grown.counted
+            some, marks, most, view=setting.view, earlier=grown.counted
         )
         if wide.features.vectors is not None:
             features.vectors = wide.features.vectors
@@ -205,12 +205,12 @@ def _tags(wide: Wide, grown: Grown) -> Wide:
     labels, values = grown.after.labels, grown.after.to_dict()
     some = [grown.train[place] for place in some_sentences(grown.train)]
     most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
-    features = WordFeatures.fit(some, bool(values["characters"]), most, wide.features.clusters)
+    characters, clusters = bool(values["characters"]), wide.features.clusters
+    features, parts = WordFeatures.fit_parts(some, characters, most, clusters)
     number = {label: place for place, label in enumerate(labels)}
     recoded = bool(values.get("recoded"))
     tags = [number[tag] for one in some for tag in learned(one.label, recoded) or labels[:1]]
-    matrix = features.parts(some)["context"]
-    linear = fit_linear(matrix, np.array(tags, np.int64), len(labels))
+    linear = fit_linear(parts["context"], np.array(tags, np.int64), len(labels))
     return replace(wide, features=features, linear=linear)
 
 

@@ -177,10 +177,10 @@ def fit_tags(
     some = [train[place] for place in places]
     clusters = None if vectors is None else vectors.clusters()
     most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
-    features = WordFeatures.fit(some, characters, most, clusters)
+    features, parts = WordFeatures.fit_parts(some, characters, most, clusters)
     if len(labels) < 2 or not features.tokens:
         return None
-    matrix = features.parts(some)["context"]
+    matrix = parts["context"]
     number = {label: row for row, label in enumerate(labels)}
     names = itertools.chain.from_iterable(example.label or [labels[0]] for example in some)
     tags = np.array([number[name] for name in names], np.int64)
