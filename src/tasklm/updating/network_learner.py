@@ -130,13 +130,15 @@ def _fitted_again(work: Work, before: Wide) -> tuple[AnyWide, NDArray[np.float32
     earlier = None
     if not grounds.new_classes and _is_same(fitted_before(base), base.model / FOLDER):
         earlier = kept_outputs(fitted_before(base), train)
-    if earlier is not None and (earlier[1] | grounds.fresh).all():
-        outputs, known = earlier
-        again = refitted(before, grown)
+    if earlier is not None:
+        rest = [place for place, own in enumerate(earlier) if own is None]
+        again = refitted(before, grown) if grounds.fresh[rest].all() else None
         if again is not None:
-            rest = np.flatnonzero(~known)
-            outputs[rest] = before.outputs([train[place] for place in rest.tolist()])
-            return again, outputs
+            own = [train[place] for place in rest]
+            rows = dict(zip(rest, before.rows_of(own, before.outputs(own)), strict=True))
+            return again, np.concatenate(
+                [rows[place] if one is None else one for place, one in enumerate(earlier)]
+            )
     fitted = cross_fitted(before, grown, grounds.splits.dev, grounds.metric)
     return fitted.wide, fitted.train
 

@@ -31,8 +31,11 @@ Count = Callable[[Sequence[Any]], tuple[list[str], Any]]  # the tokens, sorted, 
 
 
 def keys_of(examples: Sequence[Example]) -> Keys:
-    """The hash of the texts of each example, as they stand."""
-    texts = ("\0".join(one.texts).encode("utf-8", "surrogatepass") for one in examples)
+    """The hash of the texts of each example, as they stand, and of their words where these were
+    given.
+    """
+    whole = ("\0".join((*one.texts, *one.words)) for one in examples)
+    texts = (text.encode("utf-8", "surrogatepass") for text in whole)
     hashes = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(hashes), np.uint64)
 

@@ -20,6 +20,7 @@ from tasklm.tasks.baselines.wide_parts import AnyWide
 from tasklm.tasks.examples import Example
 
 OUTPUTS, KEYS = "train.npy", "keys.npy"
+ROWS = "rows.npy"  # how many outputs each example has
 
 
 def save_fitted(
@@ -30,6 +31,7 @@ def save_fitted(
     save_counted(folder, wide)
     np.save(folder / OUTPUTS, outputs)
     np.save(folder / KEYS, keys_of(train))
+    np.save(folder / ROWS, np.array([len(own) for own in wide.rows_of(train, outputs)], np.int64))
 
 
 def save_counted(folder: Path, wide: AnyWide) -> None:
@@ -40,15 +42,13 @@ def save_counted(folder: Path, wide: AnyWide) -> None:
 
 def kept_outputs(
     folder: Path, examples: Sequence[Example]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]] | None:
-    """The outputs in the folder of a finished artefact, a row for each of some examples, and which
-    of them it has; None where it is damaged, of an earlier version, or has not one row each.
+) -> list[NDArray[np.float32] | None] | None:
+    """The outputs in the folder of a finished artefact for each of some examples, None for one that
+    it does not have; None in all where it is damaged, or of an earlier version.
     """
-    if not (folder / KEYS).exists() or not is_sealed(folder / ARTEFACT):
+    if not (folder / ROWS).exists() or not is_sealed(folder / ARTEFACT):
         return None
-    keys = load_array(folder / KEYS, np.uint64)
     outputs = load_array(folder / OUTPUTS, np.float32, dimensions=2)
-    if len(keys) != len(outputs) or not len(keys):
-        return None
-    places = places_in(keys, keys_of(examples))
-    return outputs[places], places >= 0
+    rows = np.split(outputs, np.cumsum(load_array(folder / ROWS, np.int64))[:-1])
+    places = places_in(load_array(folder / KEYS, np.uint64), keys_of(examples))
+    return [rows[place] if place >= 0 else None for place in places.tolist()]
