@@ -33,7 +33,7 @@ class Products:
     A column that one example alone has adds to its product with itself.
     """
 
-    shared: Any  # the columns that several examples have
+    shared: Any  # the columns that several examples have, in single precision: half the memory
     alone: Floats  # the squares of the others in each example
     lengths: Floats  # the product of each example with itself
     frequent: Floats  # the most frequent columns and that of the offset: the largest products
@@ -48,7 +48,7 @@ class Products:
         dense = np.hstack([matrix[:, often].toarray(), np.ones((matrix.shape[0], 1))])
         lengths = np.asarray(squared.sum(1), np.float64).ravel() + 1.0
         alone = np.asarray(squared @ (count == 1), np.float64)
-        return cls(matrix[:, count > 1], alone, lengths, dense)
+        return cls(matrix[:, count > 1].astype(np.float32), alone, lengths, dense)
 
     def some(self, rows: Rows) -> Products:
         """Those of some examples."""
@@ -58,7 +58,7 @@ class Products:
 
     def decided(self, shares: Floats) -> Floats:
         """What the sum of the examples, each times its share, decides about each of them."""
-        own = self.shared @ (self.shared.T @ shares)
+        own = self.shared @ (self.shared.T @ shares.astype(np.float32))
         return np.asarray(own + self.alone * shares + shares.sum(), np.float64)
 
 
