@@ -46,6 +46,8 @@ ANY_KIND = {
     "baselines.refitting",
     "baselines.text_vectors",
     "baselines.featuriser",
+    "baselines.fitted_files",
+    "baselines.counted",
     "answer_sets",
     "writing",
     "beam_search",

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasklm.artifacts import Artefacts
+from tasklm.corpus.contamination import Contamination
 from tasklm.corpus.corpus_text import CorpusText
-from tasklm.corpus.decontaminate import Contamination, contaminated
+from tasklm.corpus.decontaminate import contaminated
 from tasklm.corpus.portions import FileRead, Portion
 from tasklm.corpus.sources import find_files
 from tasklm.corpus.spark.decontaminate import contaminated_on_spark

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_matrix
 from sklearn.svm import LinearSVC
 from tests.updating.small import rows
 
 from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS
-from tasklm.tasks.baselines.margins import duals_of, refitted_machine
+from tasklm.tasks.baselines.linear import Trainer
+from tasklm.tasks.baselines.margins import Machine, Products
 from tasklm.tasks.baselines.refitting import Grown, refitted
 from tasklm.tasks.examples import Example
 
@@ -18,20 +20,23 @@ def examples(labels: str, count: int, seed: int) -> list[Example]:
     return [Example((str(row["text"]),), row["label"]) for row in rows(labels, count, seed)]
 
 
-def test_the_descent_ends_where_liblinear_ends() -> None:
-    draw = np.random.default_rng(0)
-    matrix = csr_matrix(draw.random((80, 30)) * (draw.random((80, 30)) > 0.7))
-    positive = draw.random(80) > 0.6
-    costs = np.where(positive, 2.0, 0.5)
-    weights, offset = refitted_machine(matrix, positive, costs, np.zeros(80), 1e-7)
-    machine = LinearSVC(C=1.0, class_weight={True: 2.0, False: 0.5}, tol=1e-9, max_iter=100_000)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("strength", [0.01, 1.0, 30.0])
+def test_newtons_method_ends_where_liblinear_ends(seed: int, strength: float) -> None:
+    draw = np.random.default_rng(seed)
+    # many rare columns, some that one example has, and few that most have and say nearly the same
+    rare = draw.random((90, 200)) * (draw.random((90, 200)) > 0.97)
+    usual = draw.random((90, 1)) + 0.1 * draw.random((90, 5))
+    matrix = csr_matrix(np.hstack([rare, usual]))
+    positive = (rare[:, :20].sum(1) + draw.normal(0, 0.3, 90)) > 0.4
+    costs = strength * np.where(positive, 2.0, 0.5)
+    shares = Machine.of(Products.of(matrix), positive, costs).fit(1e-6)
+    machine = LinearSVC(
+        C=strength, class_weight={True: 2.0, False: 0.5}, dual=False, tol=1e-9, max_iter=100_000
+    )
     machine.fit(matrix, positive)
-    assert np.allclose(weights, machine.coef_[0], atol=1e-4)
-    assert np.isclose(offset, machine.intercept_[0], atol=1e-4)
-    decisions = matrix @ weights + offset
-    start = duals_of(np.where(positive, decisions, -decisions), costs)
-    again = refitted_machine(matrix, positive, costs, start, 1e-3)
-    assert np.allclose(again[0], weights, atol=1e-3)  # an optimum stays
+    assert np.allclose(matrix.T @ shares, machine.coef_[0], atol=1e-3)
+    assert np.isclose(shares.sum(), machine.intercept_[0], atol=1e-3)
 
 
 def test_a_refit_of_classes_decides_as_a_first_fit_does() -> None:
@@ -42,13 +47,22 @@ def test_a_refit_of_classes_decides_as_a_first_fit_does() -> None:
     wide = before.fit_wide(old, examples("sport food", 30, 3), "accuracy").wide
     fresh = np.arange(len(train)) >= len(old)
     again = refitted(wide, Grown(before, after, train, fresh))
-    scratch = refitted(wide, Grown(before, after, train, np.ones(len(train), bool)))
-    assert again is not None and scratch is not None
+    marks = wide.features.marks
+    trainer = Trainer.of(train, marks, 3)
+    targets = np.stack([[one.label == label for one in train] for label in after.labels], axis=1)
+    scratch = trainer.fit(targets, wide.setting)  # as a first fit with this setting
+    assert again is not None
     assert again.scale == wide.scale and again.width == 3
     test = examples("sport food music", 60, 4)
-    ours, other = again.decisions(test), scratch.decisions(test)
-    assert np.abs(ours - other).max() < 0.1
-    assert (ours.argmax(1) == other.argmax(1)).mean() > 0.95
+    assert np.abs(again.decisions(test) - trainer.decisions(scratch, test)).max() < 0.05
+
+
+def test_a_model_has_only_the_blocks_of_its_view() -> None:
+    old = examples("sport food", 60, 1)
+    task = TASKS.get("classify").from_examples(old, Kind())
+    wide = task.fit_wide(old, examples("sport food", 30, 3), "accuracy").wide
+    filled = {name for name, block in wide.features.blocks.items() if block.tokens}
+    assert filled == set(wide.setting.view)
 
 
 def test_the_setting_is_kept_with_the_model(tmp_path) -> None:  # type: ignore[no-untyped-def]

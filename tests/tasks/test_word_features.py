@@ -93,6 +93,8 @@ def test_rare_features_are_left_out_and_every_word_has_a_row() -> None:
         and set(matrix.data) == {1.0}
     )
     assert len(WordFeatures.fit(train, False, 3).tokens) == 3
+    fitted, parts = WordFeatures.fit_parts(train, False, 1000)
+    assert (parts["context"] != fitted.parts(train)["context"]).nnz == 0
     assert features.counts([Example(("a b c",), None)]) == [3]  # text that is split here
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +19,13 @@ from tasklm.models.weights import load_weights
 from tasklm.recipe.data_sections import Kind
 from tasklm.storage.files import read_json
 from tasklm.tasks.base import TASKS
+from tasklm.tasks.baselines.refitting import cross_fitted
 from tasklm.tasks.examples import Example
 from tasklm.tracking import SILENT
 from tasklm.train.loop import Loop
+from tasklm.updating import network_learner
 from tasklm.updating.flow import update
-from tasklm.updating.reading import Request
+from tasklm.updating.reading import Request, base_of, grounds_of, recipe_for
 from tasklm.updating.replay import mixture
 from tasklm.updating.widening import widened
 from tests.updating.small import first_run, rows
@@ -153,6 +157,35 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(
     for name in ("model/model.safetensors", "answers/after-test.json"):
         own = (run / "updates/1" / name).read_bytes()
         assert own == (tmp_path / "whole/updates/1" / name).read_bytes()
+
+
+def test_a_linear_part_is_not_fitted_out_of_fold_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = base_of(first_run(tmp_path))
+    request = Request(str(tmp_path / "more.jsonl"))
+    grounds = grounds_of(base, recipe_for(base, request), request)
+    work, before = SimpleNamespace(base=base, grounds=grounds), base.wide
+    calls = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return cross_fitted(*given)
+
+    monkeypatch.setattr(network_learner, "cross_fitted", counted)
+    wide, outputs = network_learner._fitted_again(work, before)  # type: ignore[arg-type]
+    assert not calls and len(outputs) == len(grounds.splits.train)
+    old = ~grounds.fresh
+    assert (outputs[old] == np.load(base.run / "wide/train.npy")).all()
+    fresh = [one for one, new in zip(grounds.splits.train, grounds.fresh, strict=True) if new]
+    assert (outputs[grounds.fresh] == before.outputs(fresh)).all()
+    assert np.abs(wide.outputs(fresh) - before.outputs(fresh)).max() > 0.1  # it has learnt them
+    path = base.run / "wide/train.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    network_learner._fitted_again(work, before)  # type: ignore[arg-type]
+    assert len(calls) == 1
 
 
 def test_new_text_is_selected_read_and_billed(first: Path, run: Path) -> None:

@@ -136,6 +136,24 @@ def test_a_stopped_update_continues_and_ends_alike(
     assert content_of(run / "model") == content_of(tmp_path / "whole/model")
 
 
+def test_a_refit_that_is_read_again_answers_alike(
+    first: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(file(first, "more"))
+    shutil.copytree(run, tmp_path / "whole")
+    update(tmp_path / "whole", request, SILENT)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(linear_learner, "_answer", stop)
+        with pytest.raises(KeyboardInterrupt):
+            update(run, request, SILENT)
+    update(run, request, SILENT)
+    assert contents(run / "updates/1") == contents(tmp_path / "whole/updates/1")
+
+
 def test_a_worse_model_stays_beside_the_old_one(first: Path, run: Path, tmp_path: Path) -> None:
     swap = {"sport": "food", "food": "sport"}
     wrong = [{**row, "label": swap[str(row["label"])]} for row in rows("sport food", 600, 9)]
@@ -263,7 +281,7 @@ def test_a_linear_model_is_updated_without_torch(first: Path, run: Path) -> None
         "import sys; from pathlib import Path; from tasklm.updating.flow import update; "
         "from tasklm.updating.reading import Request; from tasklm.tracking import SILENT; "
         "update(Path(sys.argv[1]), Request(sys.argv[2]), SILENT); "
-        "print({'torch', 'sklearn'} & set(sys.modules))"
+        "print({'torch', 'sklearn', 'numba', 'matplotlib', 'joblib'} & set(sys.modules))"
     )
     words = [sys.executable, "-c", code, str(run), file(first, "more")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

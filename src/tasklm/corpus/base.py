@@ -13,7 +13,7 @@ from tasklm.corpus.portions import FileRead, Portion
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:
-    from tasklm.corpus.decontaminate import Contamination
+    from tasklm.corpus.contamination import Contamination
     from tasklm.corpus.spark.store import SparkStore
     from tasklm.corpus.store import PassageStore
 

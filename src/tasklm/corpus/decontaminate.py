@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -17,14 +16,13 @@ import joblib  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from tasklm.corpus.contamination import FEWEST_WORDS, Contamination
 from tasklm.corpus.kernels import fill_runs, find_runs
 from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import words
 from tasklm.tracking import Tracker
 
-# shorter task texts are not checked: they would ban every passage that happens to use the phrase
-FEWEST_WORDS = 5
 MOST_EXAMPLES = 20
 _BATCH = 2048
 _WORTH_A_PROCESS = 16 << 20  # bytes of text: less is searched before a process has started
@@ -32,18 +30,6 @@ _WORTH_A_PROCESS = 16 << 20  # bytes of text: less is searched before a process 
 Found = tuple[
     NDArray[np.int64], NDArray[np.int32]
 ]  # per passage: place of the first shared run, or -1, and its length
-
-
-@dataclass
-class Contamination:
-    """Which passages share text with the task, and some of them to show."""
-
-    banned: NDArray[np.bool_]  # over passages
-    # passage "id", "source" and "text", the shared run ("words"), the "split", and which of its
-    # texts, from 1 ("example")
-    examples: list[dict[str, Any]] = field(default_factory=list)
-    short: int = 0  # task texts shorter than a run, searched as a whole
-    unchecked: int = 0  # task texts under FEWEST_WORDS words
 
 
 class HeldOutRuns:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.kernels import Ints, Keys
-from tasklm.corpus.minhash import MinHash, jaccards, runs_of_words
 from tasklm.corpus.words import folded, words
 
 SHORT_WORDS = 30  # texts with fewer words are compared by runs of 3 words, others by runs of 5
 # in a fuller bucket each text is compared with the bucket's first texts only, so that work stays
 # linear
 _BUCKET = 100
+Keys = NDArray[np.uint64]
+Ints = NDArray[np.int64]
 
 
 def text_key(text: str) -> int:
@@ -37,6 +37,9 @@ def near_duplicates(texts: Sequence[str], threshold: float = 0.8) -> list[tuple[
     their similarity is then computed from the whole sets. Runs have 5 words, or 3 where one text of
     the pair is short.
     """
+    # imported here so that hashing texts does not wait for Numba
+    from tasklm.corpus.minhash import MinHash, jaccards, runs_of_words
+
     ids, ends = _numbered(texts)
     threes, three_ends = runs_of_words(ids, ends, 3)
     _, keys = MinHash(threshold).sign(threes, three_ends)

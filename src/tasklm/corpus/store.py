@@ -41,7 +41,7 @@ from tasklm.storage.files import damaged, digest, read_json, write_json
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:
-    from tasklm.corpus.decontaminate import Contamination
+    from tasklm.corpus.contamination import Contamination
 
 FORMAT = 2
 _BATCH = 1 << 19  # characters of documents cut and written at once

@@ -15,8 +15,8 @@ from tasklm.budget.rules import Plan
 from tasklm.budget.scope import Scope
 from tasklm.console.clock import Clock
 from tasklm.corpus.base import PassageSource
+from tasklm.corpus.contamination import Contamination
 from tasklm.corpus.corpus_text import CorpusText
-from tasklm.corpus.decontaminate import Contamination
 from tasklm.device.machine import Machine
 from tasklm.errors import DamagedError
 from tasklm.pipeline.inputs import Inputs

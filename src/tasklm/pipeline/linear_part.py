@@ -33,6 +33,7 @@ from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, read_json
 from tasklm.tasks.base import Label, Task, score
 from tasklm.tasks.baselines.featuriser import evenly
+from tasklm.tasks.baselines.fitted_files import OUTPUTS, save_fitted
 from tasklm.tasks.baselines.text_vectors import WordVectors
 from tasklm.tasks.baselines.wide_fitting import FittedWide
 from tasklm.tasks.baselines.wide_parts import AnyWide, WideParts, read_wide
@@ -85,7 +86,8 @@ def _fitted(run: Run, task: TaskData) -> FittedPart:
 
     def build(folder: Path) -> None:
         with run.tracker.progress("fitting a linear model of words"):
-            _save(folder, task.task.fit_wide(task.splits.train, task.splits.dev, task.metric))
+            train, dev = task.splits.train, task.splits.dev
+            _save(folder, task.task.fit_wide(train, dev, task.metric), train)
 
     key = key_of_words(task)
     return _read(run.artefacts.build("wide", key, build), key, task)
@@ -96,10 +98,9 @@ def key_of_words(task: TaskData) -> str:
     return digest(["wide", FORMAT, task.key, task.metric])
 
 
-def _save(folder: Path, fitted: FittedWide | None) -> None:
+def _save(folder: Path, fitted: FittedWide | None, train: Sequence[Example]) -> None:
     if fitted is not None:
-        fitted.wide.save(folder)
-        np.save(folder / "train.npy", fitted.train)
+        save_fitted(folder, fitted.wide, fitted.train, train)
 
 
 def _read(folder: Path, key: str, task: TaskData) -> FittedPart:
@@ -108,7 +109,7 @@ def _read(folder: Path, key: str, task: TaskData) -> FittedPart:
         return FittedPart()
     with damage_is_clear(folder / "wide.json"):
         wide = read_wide(folder)
-        train = load_array(folder / "train.npy", np.float32, dimensions=2)
+        train = load_array(folder / OUTPUTS, np.float32, dimensions=2)
     for examples in task.held_out.values():
         wide.remember(examples)
     return FittedPart(wide, train, key)
@@ -155,7 +156,7 @@ def _quick_model(run: Run, task: TaskData) -> None:
     def build(folder: Path) -> None:
         with run.tracker.progress(f"fitting a linear model to {len(some):,} examples"):
             dev = _quick_examples(task.splits.dev)
-            _save(folder, task.task.fit_wide(some, dev, task.metric))
+            _save(folder, task.task.fit_wide(some, dev, task.metric), some)
 
     key = digest(["quick", FORMAT, task.key, task.metric])
     part = _read(run.artefacts.build("wide-quick", key, build), key, task)
@@ -253,7 +254,7 @@ def better_model(run: Run, task: TaskData, corpus: CorpusData) -> None:
         with run.tracker.progress("fitting a linear model of words and word vectors"):
             fitted = task.task.fit_wide(task.splits.train, task.splits.dev, task.metric, vectors)
         if fitted is not None and _is_better(task, FittedPart(fitted.wide, fitted.train), first):
-            _save(folder, fitted)
+            _save(folder, fitted, task.splits.train)
 
     key = digest(["word vectors", FORMAT, first.key, corpus.key, most])
     folder = run.artefacts.build("wide-text", key, build, uses=list(corpus.folders))

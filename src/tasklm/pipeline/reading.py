@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tasklm.corpus.base import PassageSource
+from tasklm.corpus.contamination import Contamination
 from tasklm.corpus.corpus_text import CorpusText, corpus_text, local_text
-from tasklm.corpus.decontaminate import Contamination
 from tasklm.corpus.spark.files import list_files
 from tasklm.corpus.spark.session import Spark
 from tasklm.corpus.spark.store import SparkStore, build_spark_store, spark_corpus_key

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 
 from tasklm.corpus.base import PassageSource
-from tasklm.corpus.decontaminate import FEWEST_WORDS, Contamination
-from tasklm.corpus.dedupe import near_duplicates, text_key
+from tasklm.corpus.contamination import FEWEST_WORDS, Contamination
+from tasklm.corpus.dedupe import near_duplicates
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data
@@ -138,7 +138,7 @@ def _encoding(splits: Splits) -> Finding:
 def _by_key(examples: Sequence[Example]) -> dict[int, list[Example]]:
     groups: dict[int, list[Example]] = defaultdict(list)
     for example in examples:
-        groups[text_key(example.text)].append(example)
+        groups[example.key].append(example)
     return groups
 
 
@@ -198,7 +198,7 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
     for early, late in (("train", "test"), ("train", "dev"), ("dev", "test")):
         if early not in named or late not in named:
             continue
-        both = [example for example in named[late] if text_key(example.text) in groups[early]]
+        both = [example for example in named[late] if example.key in groups[early]]
         if both:
             if data.leaks == "refuse":
                 level = "error"
@@ -214,7 +214,7 @@ def _shared(splits: Splits, data: Data) -> list[Finding]:
                 )
             firsts = {key: group[0] for key, group in groups[early].items()}
             examples = tuple(
-                _show(example, f" is also in {early}: {_place(firsts[text_key(example.text)])}")
+                _show(example, f" is also in {early}: {_place(firsts[example.key])}")
                 for example in both[:_SHOWN]
             )
             count, size = f"{len(both):,}", f"{len(named[late]):,}"
@@ -233,12 +233,12 @@ def _near(splits: Splits) -> list[Finding]:
     unique: dict[tuple[str, int], tuple[str, Example]] = {}
     for name in ("test", "dev", "train"):
         for example in splits.named().get(name, []):
-            unique.setdefault((name, text_key(example.text)), (name, example))
+            unique.setdefault((name, example.key), (name, example))
     entries = list(unique.values())[:_MOST_COMPARED]
     cut = ""
     if len(entries) < len(unique):
         cut = f" (the first {_MOST_COMPARED:,} texts were compared)"
-    keys = [text_key(example.text) for _, example in entries]
+    keys = [example.key for _, example in entries]
     inside: dict[str, list[tuple[Example, Example]]] = defaultdict(list)
     across: dict[tuple[str, str], dict[int, tuple[Example, Example]]] = defaultdict(dict)
     for i, j, _ in near_duplicates([example.text for _, example in entries], ALIKE):

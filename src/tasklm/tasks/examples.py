@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from tasklm.corpus.dedupe import text_key
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class Example:
     def text(self) -> str:
         """The whole text, for queries and for audits."""
         return "\n".join(self.texts)
+
+    @cached_property
+    def key(self) -> int:
+        """The hash of the text without differences of form, case and spacing."""
+        return text_key(self.text)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ MOST = 7  # marks of a task
 MOSTLY = 0.9  # share of train with markers that is worth mentioning
 NEAR = 4  # words on either side of what is marked, and those in it where nothing closes a mark
 FEW_BETWEEN = 6  # words between two marks that count as a whole too
+_ASCII_RUNS = re.compile(r"\w+|[^\w\s]")  # `_runs` of a text without other characters
 _MIRRORED = str.maketrans("<>[](){}", "><][)(}{")
 
 
@@ -214,6 +215,8 @@ def _closings(mark: str) -> Iterator[str]:
 
 def _words(text: str) -> list[str]:
     """The folded words and signs of a text; a character of a script without spaces is one word."""
+    if text.isascii():  # nothing to fold but capitals
+        return _ASCII_RUNS.findall(text.lower())
     tokens: list[str] = []
     for run in _runs().findall(folded(text)):
         if run.isascii():
@@ -234,8 +237,8 @@ def _runs() -> re.Pattern[str]:
 
 def _named(where: str, tokens: Sequence[str], longest: int) -> list[str]:
     """The runs of up to so many tokens, with where they stand."""
-    runs = []
-    for size in range(1, longest + 1):
+    runs = [f"{where}={token}" for token in tokens]
+    for size in range(2, longest + 1):
         starts = range(len(tokens) - size + 1)
         runs += [f"{where}={' '.join(tokens[start : start + size])}" for start in starts]
     return runs

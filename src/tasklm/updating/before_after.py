@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,14 @@ class Answers:
 
     folder: Path
     grounds: Grounds
+    _read: dict[str, list[Answer]] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, when: str, split: str) -> list[Answer]:
         """The answers of one of them on a split."""
-        answers: list[Answer] = read_json(self.folder / f"{when}-{split}.json")
-        return answers
+        name = f"{when}-{split}.json"
+        if name not in self._read:
+            self._read[name] = read_json(self.folder / name)
+        return self._read[name]
 
     def labels(self, when: str, split: str) -> list[Label]:
         """The labels of these."""

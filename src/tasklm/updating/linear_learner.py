@@ -9,15 +9,15 @@ from tasklm.errors import RecipeError
 from tasklm.run_folder import UPDATE
 from tasklm.storage.files import digest, read_json, write_json
 from tasklm.tasks.base import Answer, Task
+from tasklm.tasks.baselines.fitted_files import save_counted
 from tasklm.tasks.baselines.wide import Wide
 from tasklm.tasks.baselines.wide_parts import read_wide
 from tasklm.tasks.examples import Example
 from tasklm.updating.before_after import AFTER, BEFORE, SPLITS, Answers
-from tasklm.updating.linear_part import refit, save_linear, scale_of
+from tasklm.updating.linear_part import REFIT, refit, save_linear, scale_of
 from tasklm.updating.reading import is_from
 from tasklm.updating.work import Learned, Work
 
-REFIT = "refit"
 ANSWERS, MODEL = "answers", "model"
 TUNED = "task.json"  # the task with thresholds from dev
 NO_TEXT = (
@@ -34,12 +34,17 @@ class LinearLearner:
         if work.request.corpus:
             _explain_text(work)
 
+        fitted: list[Wide] = []
+
         def fit(folder: Path) -> None:
             with work.tracker.progress("fitting the linear model again"):
-                refit(work.base, work.grounds).save(folder)
+                wide = refit(work.base, work.grounds)
+                wide.save(folder)
+                save_counted(folder, wide)
+                fitted.append(wide.as_saved())
 
         refit_folder = work.artefacts.build(REFIT, digest([REFIT, work.data]), fit)
-        wide = read_wide(refit_folder)
+        wide = fitted[-1] if fitted else read_wide(refit_folder)
         assert isinstance(wide, Wide)
 
         def answer(folder: Path) -> None:

@@ -16,17 +16,21 @@ from tasklm.storage.checksums import files_in, seal
 from tasklm.storage.files import ARTEFACT, PARTIAL, write_bytes
 from tasklm.storage.safe_reading import require_regular
 from tasklm.tasks.base import Task
+from tasklm.tasks.baselines.counted import Counted
 from tasklm.tasks.baselines.refitting import Grown, refitted
 from tasklm.tasks.baselines.wide import FOLDER, Wide
 from tasklm.updating.reading import Base, Grounds
 from tasklm.updating.widening import widened
+
+REFIT = "refit"  # the artefact of an update that is its linear model
 
 
 def refit(base: Base, grounds: Grounds) -> Wide:
     """The linear model of words, fitted to all examples."""
     wide = base.wide
     assert wide is not None
-    grown = Grown(base.task, grounds.task, grounds.splits.train, grounds.fresh)
+    counted = Counted.load(fitted_before(base))
+    grown = Grown(base.task, grounds.task, grounds.splits.train, grounds.fresh, counted)
     again = refitted(wide, grown)
     if again is not None:
         return again
@@ -38,6 +42,14 @@ def refit(base: Base, grounds: Grounds) -> Wide:
     whole = fitted.wide
     assert isinstance(whole, Wide)
     return whole
+
+
+def fitted_before(base: Base) -> Path:
+    """Where the run, or the update before, has its linear model, with what is kept of its fit."""
+    if base.number:
+        return base.folder / REFIT
+    of_text = base.run / "wide-text"
+    return of_text if (of_text / "wide.json").exists() else base.run / "wide"
 
 
 def save_linear(

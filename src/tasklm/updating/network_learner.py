@@ -24,17 +24,20 @@ from tasklm.models.task_model import (
 from tasklm.models.weights import load_weights
 from tasklm.run_folder import RECIPE, SUMMARY, UPDATE
 from tasklm.storage.checksums import load_array
-from tasklm.storage.files import digest, read_json, write_json
+from tasklm.storage.files import digest, file_digest, read_json, write_json
 from tasklm.tasks.base import Answer, Task
-from tasklm.tasks.baselines.refitting import Grown, cross_fitted
-from tasklm.tasks.baselines.wide import Wide
-from tasklm.tasks.baselines.wide_parts import read_wide
+from tasklm.tasks.baselines.counted import Counted
+from tasklm.tasks.baselines.fitted_files import OUTPUTS, kept_outputs, save_fitted
+from tasklm.tasks.baselines.refitting import Grown, cross_fitted, refitted
+from tasklm.tasks.baselines.wide import FOLDER, Wide
+from tasklm.tasks.baselines.wide_parts import AnyWide, read_wide
 from tasklm.tasks.examples import Example
 from tasklm.tokens.examples import EncodedExamples
 from tasklm.train.context import TrainingContext
 from tasklm.train.stage_runs import BEST
 from tasklm.updating.before_after import AFTER, BEFORE, SPLITS, Answers
-from tasklm.updating.linear_learner import ANSWERS, MODEL, REFIT, TUNED, kept_answers
+from tasklm.updating.linear_learner import ANSWERS, MODEL, TUNED, kept_answers
+from tasklm.updating.linear_part import REFIT, fitted_before
 from tasklm.updating.network_part import Learning, go_on
 from tasklm.updating.replay import mixture
 from tasklm.updating.text_part import encoder_of, read_text
@@ -104,19 +107,46 @@ def _linear_part(work: Work) -> tuple[Path | None, Wide | None, NDArray[np.float
     before = work.base.wide
     if before is None:
         return None, None, None
-    grounds = work.grounds
 
     def fit(folder: Path) -> None:
         with work.tracker.progress("fitting the linear model again"):
-            grown = Grown(work.base.task, grounds.task, grounds.splits.train, grounds.fresh)
-            fitted = cross_fitted(before, grown, grounds.splits.dev, grounds.metric)
-            fitted.wide.save(folder)
-            np.save(folder / "train.npy", fitted.train)
+            fitted = _fitted_again(work, before)
+            save_fitted(folder, *fitted, work.grounds.splits.train)
 
     folder = work.artefacts.build(REFIT, digest([REFIT, "out of fold", work.data]), fit)
     wide = read_wide(folder)
     assert isinstance(wide, Wide)
-    return folder, wide, load_array(folder / "train.npy", np.float32, dimensions=2)
+    return folder, wide, load_array(folder / OUTPUTS, np.float32, dimensions=2)
+
+
+def _fitted_again(work: Work, before: Wide) -> tuple[AnyWide, NDArray[np.float32]]:
+    """The linear model fitted to all examples, and what models that were fitted without them say of
+    those: the model before of the new ones; the earlier ones have theirs from their own first fit.
+    """
+    base, grounds = work.base, work.grounds
+    train = grounds.splits.train
+    counted = Counted.load(fitted_before(base))
+    grown = Grown(base.task, grounds.task, train, grounds.fresh, counted)
+    earlier = None
+    if not grounds.new_classes and _is_same(fitted_before(base), base.model / FOLDER):
+        earlier = kept_outputs(fitted_before(base), train)
+    if earlier is not None:
+        rest = [place for place, own in enumerate(earlier) if own is None]
+        again = refitted(before, grown) if grounds.fresh[rest].all() else None
+        if again is not None:
+            own = [train[place] for place in rest]
+            rows = dict(zip(rest, before.rows_of(own, before.outputs(own)), strict=True))
+            return again, np.concatenate(
+                [rows[place] if one is None else one for place, one in enumerate(earlier)]
+            )
+    fitted = cross_fitted(before, grown, grounds.splits.dev, grounds.metric)
+    return fitted.wide, fitted.train
+
+
+def _is_same(folder: Path, other: Path) -> bool:
+    """Whether two folders have the same linear model; one may have been put there by hand."""
+    names = [one / "weights.safetensors" for one in (folder, other)]
+    return names[0].is_file() and file_digest(names[0]) == file_digest(names[1])
 
 
 def _context(

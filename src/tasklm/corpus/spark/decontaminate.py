@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, Contamination, HeldOutRuns
+from tasklm.corpus.contamination import Contamination
+from tasklm.corpus.decontaminate import MOST_EXAMPLES, HeldOutRuns
 from tasklm.corpus.spark.files import Chunk
 from tasklm.corpus.spark.store import SparkStore
 from tasklm.tracking import Tracker

@@ -49,7 +49,7 @@ from tasklm.storage.files import damaged, digest, read_json, write_json
 from tasklm.tracking import Tracker
 
 if TYPE_CHECKING:
-    from tasklm.corpus.decontaminate import Contamination
+    from tasklm.corpus.contamination import Contamination
 
 FORMAT = 2
 SAMPLE = 2000  # passages whose texts are kept here, for reports

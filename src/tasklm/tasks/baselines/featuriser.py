@@ -36,6 +36,7 @@ from tasklm.errors import RunError
 from tasklm.storage.files import write_bytes, write_text
 from tasklm.storage.safe_reading import require_regular
 from tasklm.tasks.base import Floats, Unit
+from tasklm.tasks.baselines.counted import NOTHING, Count, Counted, keys_of
 from tasklm.tasks.baselines.pair_words import bigrams, shared_words, similarities
 from tasklm.tasks.baselines.text_vectors import TextVectors, WordVectors
 from tasklm.tasks.examples import Example
@@ -47,8 +48,10 @@ MOST_FEATURES = 100_000  # of a block: those that most examples have
 SHORTEST, LONGEST = 3, 5  # runs of letters
 # examples that a run of letters or a pair of words of two texts must occur in: single ones are many
 RARE = 2
+RAREST = {"words": 1, "letters": RARE, "marks": 1, "shared": RARE}
 # Characters of different long words, as scripts without spaces have them: their runs seldom repeat.
 MOST_LONG, LONG = 1_000_000, 20
+READ_BY = {"alike": ("words", "letters")}  # similarities: the blocks that they are computed from
 Tokens = Callable[[Any], list[str]]  # of what an example gives a block: a text, or two
 
 
@@ -95,11 +98,14 @@ class Featuriser:
         marks: Sequence[str],
         pairs: bool,
         vectors: TextVectors | None = None,
+        counted: Counted = NOTHING,
     ) -> None:
-        self.blocks = dict(blocks)
+        nothing = Block([], np.zeros(0))
+        self.blocks = {"words": nothing, "letters": nothing, **blocks}
         self.marks = tuple(marks)
         self.pairs = pairs
         self.vectors = vectors
+        self.counted = counted  # in training texts; not part of the model
         of_words = self.blocks["words"]
         self._idf = dict(zip(of_words.tokens, of_words.idf.tolist(), strict=True))
 
@@ -117,40 +123,60 @@ class Featuriser:
         marks: Sequence[str] = (),
         most: int = MOST_FEATURES,
         vectors: WordVectors | None = None,
+        view: Sequence[str] = (),
+        earlier: Counted = NOTHING,
     ) -> tuple[Featuriser, dict[str, Any]]:
-        """The featuriser of training examples, and their matrices, without counting again."""
-        featuriser, counts = cls._fit(train, marks, most)
+        """The featuriser of training examples, and their matrices, without counting again; of the
+        blocks in a view alone, if one is given. `earlier` is what was counted before.
+        """
+        featuriser, counts = cls._fit(train, marks, most, view, earlier)
         if vectors is not None and not featuriser.pairs:
             featuriser.vectors = TextVectors.fit(vectors, [example.text for example in train])
         return featuriser, featuriser._weighed(train, counts)
 
     @classmethod
     def _fit(
-        cls, train: Sequence[Example], marks: Sequence[str], most: int
+        cls,
+        train: Sequence[Example],
+        marks: Sequence[str],
+        most: int,
+        view: Sequence[str] = (),
+        earlier: Counted = NOTHING,
     ) -> tuple[Featuriser, dict[str, Any]]:
-        """The featuriser, and what it counted; the texts of a pair are of one language, so they
-        share their words.
+        """The featuriser, and the counts of its features; the texts of a pair are of one language,
+        so they share their words.
         """
         pairs = len(train[0].texts) == 2
         texts = _texts_of(train, pairs)
-        fitted = {
-            "words": _fit_block(word_grams, texts, 1, most),
-            "letters": _fit_letters(texts, most),
+        given: dict[str, tuple[Sequence[Any], Count]] = {
+            "words": (texts, _counting(word_grams)),
+            "letters": (texts, _count_letters),
         }
         if marks:
-            whole = [example.text for example in train]
-            fitted["marks"] = _fit_block(lambda text: mark_words(text, marks), whole, 1, most)
+            tokens = functools.partial(mark_words, marks=marks)
+            given["marks"] = ([example.text for example in train], _counting(tokens))
         if pairs:
             both = list(zip(texts[::2], texts[1::2], strict=True))
-            fitted["shared"] = _fit_block(shared_words, both, RARE, most)
+            given["shared"] = (both, _counting(shared_words))
+        read = _read_by(view) or given.keys()
+        keys, known = keys_of(train), earlier.with_marks(marks)
+        counted, fitted = {}, {}
+        for name in [name for name in given if name in read]:
+            own, count = given[name]
+            some = _some_for_letters(own) if name == "letters" and name not in known.blocks else own
+            if len(some) == len(own):
+                counted[name] = known.count(name, keys, own, count)
+            fitted[name] = Block.of(*(counted.get(name) or count(some)), RAREST[name], most)
         blocks = {name: block for name, (block, _) in fitted.items()}
-        # those of letters may be of some texts alone
-        counts = {
-            name: count
-            for name, (_, count) in fitted.items()
-            if name not in ("words", "letters") or count.shape[0] == len(texts)
-        }
-        return cls(blocks, marks, pairs), counts
+        featuriser = cls(blocks, marks, pairs, counted=Counted(keys, counted, tuple(marks)))
+        return featuriser, {name: fitted[name][1] for name in counted}
+
+    def narrowed(self, view: Sequence[str]) -> Featuriser:
+        """The featuriser of the blocks in a view alone: others cost time and memory."""
+        read, nothing = _read_by(view), Block([], np.zeros(0))
+        blocks = {name: one if name in read else nothing for name, one in self.blocks.items()}
+        vectors = self.vectors if "vectors" in view else None
+        return Featuriser(blocks, self.marks, self.pairs, vectors, self.counted.narrowed(read))
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """A sparse matrix of each block, with a row for each example; empty blocks are left out."""
@@ -161,30 +187,41 @@ class Featuriser:
         texts = _texts_of(examples, self.pairs)
         number = 2 if self.pairs else 1
         sides = [texts[side::number] for side in range(number)]
-        words, letters = self.blocks["words"], self.blocks["letters"]
-        word_counts, letter_counts = counts.get("words"), counts.get("letters")
-        if word_counts is None:
-            word_counts = count_tokens(map(word_grams, texts), words.columns)[1]
-        if letter_counts is None:
-            letter_counts = _count_letters(texts, letters.columns)[1]
-        of_words = [words.tfidf(word_counts[side::number]) for side in range(number)]
-        of_letters = [letters.tfidf(letter_counts[side::number]) for side in range(number)]
-        parts = {"words": joined(of_words)}
-        if self.pairs:
-            both = list(zip(sides[0], sides[1], strict=True))
-            parts["shared"] = self._tfidf("shared", shared_words, both, counts)
-            if self.blocks["words"].tokens or self.blocks["letters"].tokens:
+        filled = {name for name, block in self.blocks.items() if block.tokens}
+        parts = {}
+        if filled.intersection(("words", "letters")):
+            of_words, of_letters = self._of_texts(texts, number, counts)
+            parts["words"] = joined(of_words)
+            if self.pairs:
                 cosines = [_cosines(one, other) for one, other in (of_words, of_letters)]
                 parts["alike"] = similarities(sides[0], sides[1], self._idf, cosines)
-        else:
-            parts["letters"] = of_letters[0]
-        if self.marks:
+            else:
+                parts["letters"] = of_letters[0]
+        if "shared" in filled:
+            both = list(zip(sides[0], sides[1], strict=True))
+            parts["shared"] = self._tfidf("shared", shared_words, both, counts)
+        if "marks" in filled:
             whole = [example.text for example in examples]
             tokens = functools.partial(mark_words, marks=self.marks)
             parts["marks"] = self._tfidf("marks", tokens, whole, counts)
         if self.vectors is not None:
             parts["vectors"] = self.vectors.matrix(texts)
         return {name: matrix for name, matrix in parts.items() if matrix.shape[1]}
+
+    def _of_texts(
+        self, texts: Sequence[str], number: int, counts: Mapping[str, Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The matrices of words and of letters, one for each of the texts that examples have."""
+        words, letters = self.blocks["words"], self.blocks["letters"]
+        word_counts, letter_counts = counts.get("words"), counts.get("letters")
+        if word_counts is None:
+            grams = map(word_grams, texts if words.tokens else [""] * len(texts))
+            word_counts = count_tokens(grams, words.columns)[1]
+        if letter_counts is None:
+            given = texts if letters.tokens else [""] * len(texts)
+            letter_counts = _count_letters(given, letters.columns)[1]
+        of_words = [words.tfidf(word_counts[side::number]) for side in range(number)]
+        return of_words, [letters.tfidf(letter_counts[side::number]) for side in range(number)]
 
     def units(self, examples: Sequence[Example]) -> list[Unit]:
         """A unit without tokens for each row."""
@@ -201,7 +238,9 @@ class Featuriser:
         """Writes features.json, what the features are, and features.safetensors, their weights."""
         blocks = {name: block.tokens for name, block in self.blocks.items()}
         about = {"format": FORMAT, "marks": self.marks, "pairs": self.pairs, "blocks": blocks}
-        write_text(folder / "features.json", json.dumps(about) + "\n")
+        # letters as they are: a reader of escapes has to look for halves of letters in each token
+        text = json.dumps(about, ensure_ascii=False)
+        write_text(folder / "features.json", f"{text}\n")
         weights = {name: block.idf for name, block in self.blocks.items()}
         write_bytes(folder / "features.safetensors", safetensors.numpy.save(weights))
         if self.vectors is not None:
@@ -231,6 +270,11 @@ class Featuriser:
         if counted is None:
             counted = count_tokens(map(tokens, given), block.columns)[1]
         return block.tfidf(counted)
+
+
+def _read_by(view: Sequence[str]) -> set[str]:
+    """The blocks that those of a view are computed from."""
+    return set(view).union(*(READ_BY.get(name, ()) for name in view))
 
 
 def word_grams(text: str) -> list[str]:
@@ -294,17 +338,18 @@ def count_tokens(
     return tokens, matrix
 
 
-def _fit_block(tokens: Tokens, given: Sequence[Any], rarest: int, most: int) -> tuple[Block, Any]:
-    return Block.of(*count_tokens(map(tokens, given)), rarest, most)
+def _counting(tokens: Tokens) -> Count:
+    """What counts tokens of this sort."""
+    return lambda given: count_tokens(map(tokens, given))
 
 
-def _fit_letters(texts: Sequence[str], most: int) -> tuple[Block, Any]:
+def _some_for_letters(texts: Sequence[str]) -> Sequence[str]:
+    """The texts whose letters are counted: evenly spread ones, if they have many long words."""
     different: set[str] = set()
     for text in texts:
         different.update(_between_spaces(text))
     size = sum(len(word) for word in different if len(word) > LONG)
-    some = evenly(texts, len(texts) * MOST_LONG // max(size, MOST_LONG))
-    return Block.of(*_count_letters(some), RARE, most)
+    return evenly(texts, len(texts) * MOST_LONG // max(size, MOST_LONG))
 
 
 def _count_letters(

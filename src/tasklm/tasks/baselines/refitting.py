@@ -1,7 +1,9 @@
 """Fits the linear model of words again, to more examples, with the setting that was chosen before.
 
-Nothing is chosen on dev and nothing is fitted out of fold: that is what most of the time of a first
-fit goes to. What an output means (its scale) stays, and so do word vectors.
+Nothing is chosen on dev, nothing is fitted out of fold, and only what the setting looks at is
+counted: that is what most of the time of a first fit goes to. What an output means (its scale)
+stays, and so do word vectors. Machines are fitted from the beginning: from the earlier weights it
+takes as many steps, since new examples change what every word counts for.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasklm.tasks.base import Floats, Task
+from tasklm.tasks.baselines.counted import NOTHING, Counted
 from tasklm.tasks.baselines.featuriser import MOST_FEATURES, Featuriser
 from tasklm.tasks.baselines.linear import (
     FITTING,
@@ -27,7 +30,7 @@ from tasklm.tasks.baselines.linear import (
     rows_for,
     thinned_places,
 )
-from tasklm.tasks.baselines.margins import duals_of, refitted_machine
+from tasklm.tasks.baselines.margins import Machine, Products
 from tasklm.tasks.baselines.option_features import OptionFeatures
 from tasklm.tasks.baselines.tag_fitting import fit_linear
 from tasklm.tasks.baselines.wide import Wide
@@ -43,7 +46,7 @@ from tasklm.tasks.examples import Example
 from tasklm.tasks.heads.tag_schemes import learned
 from tasklm.tasks.marks import usual_marks
 
-LOOSE = 0.1  # tolerance of a fit that goes on from an earlier one
+TOLERANCE = 0.02  # of margins: no prediction is further than this from that of an exact fit
 Rows = NDArray[np.int64]
 
 
@@ -55,6 +58,7 @@ class Grown:
     after: Task
     train: Sequence[Example]  # all that are learnt now
     fresh: NDArray[np.bool_]  # which of them the model before has not learnt
+    counted: Counted = NOTHING  # tokens of those that it has learnt
 
 
 def refitted(wide: Wide, grown: Grown) -> Wide | None:
@@ -103,9 +107,13 @@ class _Matrix:
         assert isinstance(wide.features, Featuriser)
         places = np.array(thinned_places(grown.train), np.int64)
         some = [grown.train[place] for place in places.tolist()]
-        marks = wide.features.marks or usual_marks(some)
+        marks: Sequence[str] = ()
+        if "marks" in setting.view:
+            marks = wide.features.marks or usual_marks(some)
         most = max(1, min(MOST_FEATURES, MOST_WEIGHTS // outputs))
-        features, parts = Featuriser.fit_parts(some, marks, most)
+        features, parts = Featuriser.fit_parts(
+            some, marks, most, view=setting.view, earlier=grown.counted
+        )
         if wide.features.vectors is not None:
             features.vectors = wide.features.vectors
             parts["vectors"] = features.vectors.matrix([one.text for one in some])
@@ -116,24 +124,6 @@ class _Matrix:
         """One matrix, with a row for each example that is fitted."""
         return matrix_of(self.parts, setting.view)[self.rows]
 
-    def carried(self, wide: Wide, setting: Setting) -> Floats:
-        """The weights of before for these features; 0 for new ones."""
-        assert isinstance(wide.features, Featuriser)
-        weights, blocks = [], wide.features.blocks
-        first = 0
-        for name in setting.view:
-            if name in blocks:
-                old, columns = blocks[name].columns, self.features.blocks[name].tokens
-                numbers = np.array([old.get(token, -1) for token in columns], np.int64)
-                count = len(old)
-            else:
-                count = self.parts[name].shape[1]
-                numbers = np.arange(count)
-            own = wide.linear.weights[first : first + count]
-            weights.append(np.where((numbers >= 0)[:, None], own[numbers], 0.0))
-            first += count
-        return np.concatenate(weights)
-
 
 def _classes(wide: Wide, setting: Setting, grown: Grown) -> Wide:
     labels = grown.after.labels
@@ -143,7 +133,7 @@ def _classes(wide: Wide, setting: Setting, grown: Grown) -> Wide:
     own = [grown.train[place] for place in matrix.places.tolist()]
     classes = np.array([number[example.label] for example in own])
     targets = np.stack([classes == number[label] for label in apart], axis=1)
-    linear = _machines(wide, setting, grown, matrix, targets, apart)
+    linear = _machines(setting, matrix, targets)
     return replace(wide, features=matrix.features, linear=linear)
 
 
@@ -152,48 +142,25 @@ def _labels(wide: Wide, setting: Setting, grown: Grown) -> Wide:
     matrix = _Matrix.of(wide, setting, grown, len(labels))
     sets = [set(grown.train[place].label) for place in matrix.places.tolist()]
     targets = np.array([[label in names for label in labels] for names in sets], bool)
-    linear = _machines(wide, setting, grown, matrix, targets, labels)
+    linear = _machines(setting, matrix, targets)
     return replace(wide, features=matrix.features, linear=linear)
 
 
-def _machines(
-    wide: Wide,
-    setting: Setting,
-    grown: Grown,
-    matrix: _Matrix,
-    targets: Targets,
-    names: Sequence[str],
-) -> Linear:
-    """A machine for each output, which goes on from that of before, if there was one."""
-    whole, fresh = matrix.of_view(setting), grown.fresh[matrix.places]
-    carried = matrix.carried(wide, setting)
-    columns = _columns_before(wide, grown.before.labels)
+def _machines(setting: Setting, matrix: _Matrix, targets: Targets) -> Linear:
+    """A machine for each output."""
+    whole = matrix.of_view(setting)
+    products = Products.of(whole)
     weights, offsets = [], []
-    for place, name in enumerate(names):
-        positive = targets[:, place]
+    for positive in targets.T:
         if positive.all() or not positive.any():
             weights.append(np.zeros(whole.shape[1]))
             offsets.append(np.inf if positive.all() else -np.inf)
             continue
-        costs = _costs(setting, positive, targets.shape[1])
-        start = np.zeros(len(positive))
-        if name in columns:
-            column, sign = columns[name]
-            decisions = sign * (whole @ carried[:, column] + wide.linear.offsets[column])
-            if np.isfinite(decisions).all():
-                margins = np.where(positive, decisions, -decisions)
-                start = np.where(fresh, 0.0, duals_of(margins, costs))
-        solved = refitted_machine(whole, positive, costs, start, LOOSE)
-        weights.append(solved[0])
-        offsets.append(solved[1])
+        machine = Machine.of(products, positive, _costs(setting, positive, targets.shape[1]))
+        shares = machine.fit(TOLERANCE)
+        weights.append(whole.T @ shares)
+        offsets.append(float(shares.sum()))
     return Linear(setting.view, np.stack(weights, axis=1), np.array(offsets))
-
-
-def _columns_before(wide: Wide, labels: Sequence[str]) -> dict[str, tuple[int, float]]:
-    """The column of each label before, and its sign: two classes share one."""
-    if len(wide.linear.offsets) == 1 and len(labels) == 2:
-        return {labels[0]: (0, -1.0), labels[1]: (0, 1.0)}
-    return {label: (place, 1.0) for place, label in enumerate(labels)}
 
 
 def _costs(setting: Setting, positive: NDArray[np.bool_], outputs: int) -> Floats:
@@ -238,12 +205,12 @@ def _tags(wide: Wide, grown: Grown) -> Wide:
     labels, values = grown.after.labels, grown.after.to_dict()
     some = [grown.train[place] for place in some_sentences(grown.train)]
     most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
-    features = WordFeatures.fit(some, bool(values["characters"]), most, wide.features.clusters)
+    characters, clusters = bool(values["characters"]), wide.features.clusters
+    features, parts = WordFeatures.fit_parts(some, characters, most, clusters)
     number = {label: place for place, label in enumerate(labels)}
     recoded = bool(values.get("recoded"))
     tags = [number[tag] for one in some for tag in learned(one.label, recoded) or labels[:1]]
-    matrix = features.parts(some)["context"]
-    linear = fit_linear(matrix, np.array(tags, np.int64), len(labels))
+    linear = fit_linear(parts["context"], np.array(tags, np.int64), len(labels))
     return replace(wide, features=features, linear=linear)
 
 

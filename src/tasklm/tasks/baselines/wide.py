@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,11 @@ class Wide:
             about["strength"] = self.setting.strength
             about["class_weight"] = self.setting.class_weight
         write_text(folder / "wide.json", json.dumps(about) + "\n")
+
+    def as_saved(self) -> Wide:
+        """The wide part as `load` reads it after `save`: with weights of single precision."""
+        weights = self.linear.weights.astype(np.float32).astype(np.float64)
+        return replace(self, linear=replace(self.linear, weights=weights))
 
     @classmethod
     def load(cls, folder: Path) -> Wide:

@@ -80,7 +80,9 @@ def fit_classes(chosen: ChosenClasses, train: Sequence[Example]) -> FittedWide:
         _likelihood(outputs_of("classes", own, scale, 0.0), chosen.classes) for scale in SCALES
     ]
     scale = float(SCALES[int(np.argmax(likely))])
-    wide = Wide("classes", trainer.featuriser, model, scale, setting=chosen.setting)
+    wide = Wide(
+        "classes", trainer.featuriser.narrowed(model.view), model, scale, setting=chosen.setting
+    )
     return FittedWide(wide, outputs_of("classes", decisions, wide.scale, 0.0), refit)
 
 
@@ -97,7 +99,14 @@ def fit_labels(
         for scale, offset in itertools.product(SCALES, OFFSETS)
     ]
     _, scale, offset = max(tried)
-    wide = Wide("labels", trainer.featuriser, model, float(scale), float(offset), setting)
+    wide = Wide(
+        "labels",
+        trainer.featuriser.narrowed(model.view),
+        model,
+        float(scale),
+        float(offset),
+        setting,
+    )
     return FittedWide(wide, outputs_of("labels", decisions, wide.scale, wide.offset), refit)
 
 
@@ -114,7 +123,9 @@ def fit_score(
     )
     low, high = bounds
     span = (high - low) or 1.0
-    wide = Wide("score", trainer.featuriser, model, 1 / span, -low / span, setting)
+    wide = Wide(
+        "score", trainer.featuriser.narrowed(model.view), model, 1 / span, -low / span, setting
+    )
     return FittedWide(wide, outputs_of("score", decisions, wide.scale, wide.offset), refit)
 
 
@@ -166,10 +177,10 @@ def fit_tags(
     some = [train[place] for place in places]
     clusters = None if vectors is None else vectors.clusters()
     most = min(MOST_FEATURES, MOST_WEIGHTS // len(labels))
-    features = WordFeatures.fit(some, characters, most, clusters)
+    features, parts = WordFeatures.fit_parts(some, characters, most, clusters)
     if len(labels) < 2 or not features.tokens:
         return None
-    matrix = features.parts(some)["context"]
+    matrix = parts["context"]
     number = {label: row for row, label in enumerate(labels)}
     names = itertools.chain.from_iterable(example.label or [labels[0]] for example in some)
     tags = np.array([number[name] for name in names], np.int64)

@@ -4,10 +4,10 @@ neighbours.
 
 from __future__ import annotations
 
+import functools
 import json
 from array import array
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from tasklm.storage.files import write_text
 from tasklm.tasks.base import Unit
+from tasklm.tasks.baselines.featuriser import count_tokens
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.word_rows import words_of
 from tasklm.tasks.saved import of_format
@@ -44,28 +45,30 @@ class WordFeatures:
         cls, train: Sequence[Example], characters: bool, most: int, clusters: Clusters | None = None
     ) -> WordFeatures:
         """The features that training sentences have most often, and more than once."""
-        counts: Counter[str] = Counter()
-        known: dict[str, list[str]] = {}
-        for example in train:
-            for features in _features(words_of(example, characters)[0], known, clusters or {}):
-                counts.update(features)
-        common = sorted(counts, key=lambda token: (-counts[token], token))[:most]
-        return cls(sorted(token for token in common if counts[token] >= RARE), characters, clusters)
+        return cls.fit_parts(train, characters, most, clusters)[0]
+
+    @classmethod
+    def fit_parts(
+        cls, train: Sequence[Example], characters: bool, most: int, clusters: Clusters | None = None
+    ) -> tuple[WordFeatures, dict[str, Any]]:
+        """The features of training sentences, and their matrix, in one pass over them."""
+        tokens, counts = count_tokens(_rows(train, characters, clusters or {}))
+        times = np.asarray(counts.sum(0)).ravel()
+        enough = np.flatnonzero(times >= RARE)
+        chosen = np.sort(enough[np.argsort(-times[enough], kind="stable")[:most]])
+        matrix = counts[:, chosen].astype(np.float64)
+        matrix.data[:] = 1.0
+        fitted = cls([tokens[number] for number in chosen], characters, clusters)
+        return fitted, {"context": matrix}
 
     def parts(self, examples: Sequence[Example]) -> dict[str, Any]:
         """One matrix, with a row for each word."""
         from scipy.sparse import csr_matrix
 
         columns, ends = array("i"), array("q", [0])
-        known: dict[str, list[str]] = {}
-        for example in examples:
-            for features in _features(
-                words_of(example, self.characters)[0], known, self.clusters
-            ) or [[]]:
-                columns.extend(
-                    sorted({self._number[one] for one in features if one in self._number})
-                )
-                ends.append(len(columns))
+        for features in _rows(examples, self.characters, self.clusters):
+            columns.extend(sorted({self._number[one] for one in features if one in self._number}))
+            ends.append(len(columns))
         present = (np.ones(len(columns)), np.array(columns, np.int32), np.array(ends, np.int64))
         return {"context": csr_matrix(present, shape=(len(ends) - 1, len(self.tokens)))}
 
@@ -97,6 +100,13 @@ class WordFeatures:
             for word, numbers in about.get("clusters", {}).items()
         }
         return cls([str(token) for token in about["tokens"]], bool(about["characters"]), clusters)
+
+
+def _rows(examples: Sequence[Example], characters: bool, clusters: Clusters) -> Iterator[list[str]]:
+    """The features of each word; a sentence without words has a row without any."""
+    known: dict[str, list[str]] = {}
+    for example in examples:
+        yield from _features(words_of(example, characters)[0], known, clusters) or [[]]
 
 
 def _features(
@@ -136,7 +146,9 @@ def _features(
 
 def _of_clusters(clusters: Sequence[Sequence[int]]) -> list[str]:
     """The clusters of the words before, at and after a place, and the finest of two together."""
-    features = []
+    features: list[str] = []
+    if not any(clusters):
+        return features
     for side, numbers in zip("pon", clusters, strict=True):
         features += [f"c{side}{size} {number}" for size, number in enumerate(numbers)]
     before, own, after = clusters
@@ -153,6 +165,7 @@ def _of_the_word(word: str) -> list[str]:
     return [f"W {word}", f"w {word.lower()}", f"s {shape_of(word)}", *begins, *ends]
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def shape_of(word: str) -> str:
     """Capitals as X, small letters as x, digits as 0, with repetitions collapsed."""
     shape = ""

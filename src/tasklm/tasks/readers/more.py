@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data
 from tasklm.tasks.examples import Example, Splits
@@ -38,7 +37,7 @@ class _Known:
 
 
 def _by_text(examples: Sequence[Example]) -> dict[int, Example]:
-    return {text_key(example.text): example for example in examples}
+    return {example.key: example for example in examples}
 
 
 def add_more(splits: Splits, data: Data, read: Read, hold_out: HoldOut) -> None:
@@ -55,21 +54,21 @@ def _add_held_out(splits: Splits, name: str, rows: list[Example], data: Data) ->
     """Adds the rows of a further dev or test file; those that the split has are left out."""
     part: list[Example] = getattr(splits, name)
     own = _by_text(part)
-    fresh = [row for row in rows if text_key(row.text) not in own]
+    fresh = [row for row in rows if row.key not in own]
     later = _by_text(splits.test) if name == "dev" else {}
-    leaks = [row for row in fresh if text_key(row.text) in later]
+    leaks = [row for row in fresh if row.key in later]
     _refuse_leaks(leaks, "test", data)
     if data.leaks != "keep":
-        fresh = [row for row in fresh if text_key(row.text) not in later]
+        fresh = [row for row in fresh if row.key not in later]
     fresh_keys = _by_text(fresh)
     earlier = splits.train + (splits.dev if name == "test" else [])
-    learnt = [one for one in earlier if text_key(one.text) in fresh_keys]
+    learnt = [one for one in earlier if one.key in fresh_keys]
     if learnt and data.leaks == "refuse":
-        _refuse_leaks([fresh_keys[text_key(one.text)] for one in learnt], "train or dev", data)
+        _refuse_leaks([fresh_keys[one.key] for one in learnt], "train or dev", data)
     if learnt and data.leaks == "drop":
-        splits.train = [one for one in splits.train if text_key(one.text) not in fresh_keys]
+        splits.train = [one for one in splits.train if one.key not in fresh_keys]
         if name == "test":
-            splits.dev = [one for one in splits.dev if text_key(one.text) not in fresh_keys]
+            splits.dev = [one for one in splits.dev if one.key not in fresh_keys]
         splits.notes.append(
             f"{name}: {len(learnt):,} earlier examples also occur in the further file and are no "
             "longer learnt"
@@ -89,7 +88,7 @@ def _add_train(
     fresh: list[Example] = []
     same, leaks, changed = 0, 0, list[tuple[Example, Example]]()
     for row in rows:
-        key = text_key(row.text)
+        key = row.key
         if key in known.test or (dev_leaks and key in known.dev):
             where = "test" if key in known.test else "dev"
             _refuse_leaks([row], where, data)
@@ -103,9 +102,9 @@ def _add_train(
         if before is not None:
             changed.append((before, row))
         fresh.append(row)
-    replaced = {text_key(row.text) for _, row in changed}
-    splits.train = [one for one in splits.train if text_key(one.text) not in replaced]
-    splits.dev = [one for one in splits.dev if text_key(one.text) not in replaced]
+    replaced = {row.key for _, row in changed}
+    splits.train = [one for one in splits.train if one.key not in replaced]
+    splits.dev = [one for one in splits.dev if one.key not in replaced]
     splits.leaks[path] += leaks if data.leaks == "drop" else 0
     held = list[Example]()
     if not data.more_dev:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasklm.corpus.dedupe import text_key
 from tasklm.errors import DataError
 from tasklm.recipe.data_sections import Data
 from tasklm.storage.safe_reading import home_path, is_there
@@ -179,10 +178,10 @@ def _without_leaks(
     train: list[Example], dev: list[Example], test: list[Example], data: Data, notes: list[str]
 ) -> tuple[list[Example], list[Example]]:
     """Train and dev without the examples whose text is scored later."""
-    test_keys = {text_key(example.text) for example in test}
-    dev_left = [example for example in dev if text_key(example.text) not in test_keys]
-    later = test_keys | {text_key(example.text) for example in dev}
-    train_left = [example for example in train if text_key(example.text) not in later]
+    test_keys = {example.key for example in test}
+    dev_left = [example for example in dev if example.key not in test_keys]
+    later = test_keys | {example.key for example in dev}
+    train_left = [example for example in train if example.key not in later]
     for name, before, after, where in (
         ("train", train, train_left, "dev or test"),
         ("dev", dev, dev_left, "test"),
@@ -211,7 +210,7 @@ def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Exa
 
     groups: dict[int, list[Example]] = defaultdict(list)  # identical texts go to the same side
     for example in train:
-        groups[text_key(example.text)].append(example)
+        groups[example.key].append(example)
     left = Counter(class_of(example) for example in train)
     wanted = {
         label: max(round(count * data.dev_share), int(count >= 4)) for label, count in left.items()
@@ -231,6 +230,6 @@ def _held_out(train: list[Example], data: Data) -> tuple[list[Example], list[Exa
             line=train[0].line,
             remedy="Add examples, or give a dev file with --dev (recipe: data.dev).",
         )
-    rest = [example for example in train if text_key(example.text) not in chosen]
-    held = [example for example in train if text_key(example.text) in chosen]
+    rest = [example for example in train if example.key not in chosen]
+    held = [example for example in train if example.key in chosen]
     return rest, held
