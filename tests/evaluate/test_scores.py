@@ -265,6 +265,7 @@ def test_table_shows_every_row_with_interval() -> None:
         in beneath
     )
     assert "[red]majority" in text  # a name is text, not markup
+    assert text.splitlines()[0].strip().endswith("[95% interval]")  # the title is one line
 
 
 def test_scores_survive_json() -> None:

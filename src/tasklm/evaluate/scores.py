@@ -288,6 +288,7 @@ def table(scores: Scores, costs: bool = False) -> Table:
         box=SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
+        min_width=len(title),  # where the terminal is as wide: a title wraps at the table's width
     )
     drawn.add_column("model", overflow="fold")
     for name in list(columns)[1:]:
