@@ -50,8 +50,8 @@ trained from scratch on all of it; differences on test are paired, with 95 % int
 *first, s* is what the first run's clock has for the whole command: reading, choosing the linear
 model, baselines, analyses, report; *update, s* is the whole update. The share of processor time is
 measured from outside, starting Python included, and depends less on what else the machine does. One thread was
-used, beside other work on the machine, but for the network of nicta_piboso: it was measured on an
-idle machine, and with earlier code, which fitted its linear part out of fold again.
+used, beside other work on the machine, but for the two networks of nicta_piboso, which were measured
+on an idle one. That of 300 seconds is of earlier code, which fitted its linear part out of fold again.
 """
 Rows = list[dict[str, Any]]
 
