@@ -28,6 +28,7 @@ from tasklm.pipeline.context import CorpusData, Run, TaskData, Tokenised
 from tasklm.recipe.data_sections import INFLUENCE, Select
 from tasklm.run_folder import SUMMARY
 from tasklm.select.base import (
+    SELECTION_FORMAT,
     SELECTORS,
     Chosen,
     Ranking,
@@ -103,7 +104,7 @@ def _found(
     k = _k(settings, corpus, plan)
     ranking_key = digest([task.key, corpus.key, k, _what(settings)])
     shares = ["equal shares"] if equal_shares(settings, task) else []
-    key = digest([ranking_key, plan.passages, settings.near_duplicates, *shares])
+    key = digest([SELECTION_FORMAT, ranking_key, plan.passages, settings.near_duplicates, *shares])
 
     def build(folder: Path) -> None:
         with run.tracker.progress("selecting"):

@@ -316,6 +316,7 @@ def _rows(store: Passages, chosen: Chosen, start: int, stop: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=_SELECTION)
 
 
+SELECTION_FORMAT = 2  # of a stored one
 _ROWS_AT_ONCE = 4096
 _SELECTION = pa.schema(
     [
