@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tasklm.device.machine import Machine
 from tasklm.encoders.base import Shape
-from tasklm.errors import DamagedError, RecipeError
+from tasklm.errors import DamagedError, RecipeError, RunError
 from tasklm.models.answering import kept_by
 from tasklm.models.networks import Networks
 from tasklm.models.numpy_encoders import ON_NUMPY
@@ -167,6 +168,31 @@ def test_damaged_weights_are_refused_in_the_same_words(
     for few in (True, False):
         with pytest.raises(DamagedError, match=problem):
             Predictor(folder, few=few)
+
+
+def test_heads_of_an_odd_width_are_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    task = task_of("classify", labelled("classify", 40, 1))
+    folder = write(tmp_path / "model", task, vocabulary, "modern", width=36, heads=2)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["shape"]["heads"] = 4
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    reseal(folder)
+    for few in (True, False):
+        with pytest.raises(DamagedError, match="is odd"):
+            Predictor(folder, few=few)
+
+
+@pytest.mark.filterwarnings("error")
+def test_outputs_that_are_not_finite_are_refused_without_warnings(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    task = task_of("classify", labelled("classify", 40, 1))
+    folder = write(tmp_path / "model", task, vocabulary)
+    weights = load_file(folder / WEIGHTS)
+    save_file({name: 1e38 * tensor for name, tensor in weights.items()}, folder / WEIGHTS)
+    reseal(folder)
+    with pytest.raises(RunError, match="are not finite"):
+        Predictor(folder, few=True).answers(["a text"])
 
 
 def test_there_is_one_task(vocabulary: Vocabulary, tmp_path: Path) -> None:

@@ -190,6 +190,8 @@ def _bert_shapes(shape: Shape) -> Shapes:
 
 def _modern_shapes(shape: Shape) -> Shapes:
     width, token = shape.width, shape.token_width
+    if width // shape.heads % 2:
+        raise ValueError(f"the width of its heads, {width // shape.heads}, is odd")
     shapes: Shapes = {
         "token.weight": (shape.vocabulary, token),
         **_norm("norm", token, bias=False),

@@ -55,7 +55,8 @@ class NumpyNetworks:
 
     def outputs(self, rows: Rows) -> Floats:
         """The outputs (rows, places, …) of padded rows."""
-        each = [self._outputs_of(tensors, rows) for tensors in self.networks]
+        with np.errstate(all="ignore"):  # outputs that are not finite are refused
+            each = [self._outputs_of(tensors, rows) for tensors in self.networks]
         mean: Floats = np.mean(each, 0, dtype=np.float32)
         return mean
 
