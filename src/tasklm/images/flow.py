@@ -45,6 +45,7 @@ from tasklm.run_folder import COMPARE, SUPERVISED, Seed, seeds_of
 from tasklm.run_folder import SCORES as SCORES_FILE
 from tasklm.storage.checksums import damage_is_clear, load_array
 from tasklm.storage.files import digest, full_disk_is_clear, locked, read_json, sweep, write_record
+from tasklm.storage.scratch import sweep_scratch
 from tasklm.tasks.audit import refuse
 from tasklm.tasks.examples import Finding
 from tasklm.tasks.image_classes import ImageClasses
@@ -110,6 +111,7 @@ def open_run(recipe: Recipe, folder: Path, tracker: Tracker, clock: Clock | None
     for place in (artefacts, cache):
         place.sweep()
     sweep(folder / "stage2")
+    sweep_scratch()
     record_run(run)
     return run
 

@@ -21,6 +21,7 @@ from tasklm.recipe.toml import absolute, cache_folder, dump
 from tasklm.registry import Registry
 from tasklm.run_folder import EVENTS, LOG, MANIFEST, RECIPE
 from tasklm.storage.files import sweep, write_json, write_text
+from tasklm.storage.scratch import sweep_scratch
 from tasklm.tasks.base import TASKS
 from tasklm.tasks.readers.image_files import refuse_images
 from tasklm.tasks.readers.splits import resolved
@@ -88,6 +89,7 @@ def open_run(
         place.sweep()
     for leftover in (folder / "stage2", folder / "inputs"):
         sweep(leftover)
+    sweep_scratch()
     record_run(run)
     return run
 
