@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasklm.corpus.corpus_text import CorpusText
-from tasklm.corpus.decontaminate import MOST_EXAMPLES, HeldOutRuns, contaminated
+from tasklm.corpus.decontaminate import MOST_EXAMPLES, HeldOutRuns, RunTable, contaminated
 from tasklm.corpus.store import PassageStore, build_store
 from tasklm.corpus.words import words
 from tasklm.tracking import SILENT
@@ -127,7 +130,7 @@ def brute(passage: str, texts: list[str], run: int) -> bool:
 )
 def test_agrees_with_the_plain_definition(passages: list[str], texts: list[str], run: int) -> None:
     runs = HeldOutRuns({"test": texts}, run)
-    places, _ = runs.find(passages)
+    places, _ = runs.table.find(passages)
     assert (places >= 0).tolist() == [brute(passage, texts, run) for passage in passages]
 
 
@@ -137,14 +140,14 @@ def test_agrees_with_the_plain_definition_on_long_texts() -> None:
     texts = [" ".join(draw.choices(vocabulary, k=draw.randrange(3, 60))) for _ in range(200)]
     passages = [" ".join(draw.choices(vocabulary, k=80)) for _ in range(200)]
     runs = HeldOutRuns({"dev": texts[:100], "test": texts[100:]}, 7)
-    places, sizes = runs.find(passages)
+    places, sizes = runs.table.find(passages)
     expected = [brute(passage, texts, 7) for passage in passages]
     assert any(expected)
     assert (places >= 0).tolist() == expected
-    names = list(runs.numbers)
+    names = list(runs.table.numbers)
     for passage, place, size in zip(passages, places, sizes, strict=True):
         if place >= 0:
-            shared = " ".join(names[word - 1] for word in runs.task[place : place + size])
+            shared = " ".join(names[word - 1] for word in runs.table.task[place : place + size])
             split, number = runs.origin(int(place))
             assert f" {shared} " in f" {passage} "
             assert f" {shared} " in f" {texts[number - 1 + (100 if split == 'test' else 0)]} "
@@ -153,13 +156,13 @@ def test_agrees_with_the_plain_definition_on_long_texts() -> None:
 
 def test_equal_hashes_of_unequal_words_ban_nothing() -> None:
     runs = HeldOutRuns({"test": ["a b c d e f"]}, 5)
-    hashes, places = runs._hashes, runs._places
+    hashes, places = runs.table.hashes, runs.table.places
     # pretend that the first run's hash belongs to other words: its place now names the second run
     first, second = (int(np.flatnonzero(places == place)[0]) for place in (0, 1))
     places[first] = 1
     assert hashes[first] != hashes[second]
-    assert runs.find(["a b c d e"])[0].tolist() == [-1]
-    assert runs.find(["b c d e f"])[0].tolist() == [1]
+    assert runs.table.find(["a b c d e"])[0].tolist() == [-1]
+    assert runs.table.find(["b c d e f"])[0].tolist() == [1]
 
 
 def test_several_processes_find_the_same(tmp_path: Path) -> None:
@@ -173,3 +176,55 @@ def test_several_processes_find_the_same(tmp_path: Path) -> None:
     assert (together.banned == alone.banned).all()
     assert together.examples == alone.examples
     assert len(together.examples) == MOST_EXAMPLES
+
+
+SEARCHING = """
+import sys
+from pathlib import Path
+from tasklm.corpus.decontaminate import contaminated
+from tasklm.corpus.store import PassageStore
+from tasklm.tracking import Tracker
+
+class Stopping:
+    def event(self, name, values):
+        if name == "progress" and any(bar["done"] for bar in values["bars"]):
+            print("searching", flush=True)
+            sys.stdin.readline()
+
+store = PassageStore.open(Path(sys.argv[1]))
+held_out = {"test": [store.text(4000)]}
+print(contaminated(store, held_out, 13, Tracker(sinks=[Stopping()]), 2).banned.nonzero()[0])
+"""
+
+
+def test_a_killed_search_leaves_nothing_once_it_is_repeated(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    store = make(tmp_path, [" ".join(draw.choices("abcdefgh", k=30)) for _ in range(12_000)])
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-c", SEARCHING, str(store.folder)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "searching\n"
+        killed.kill()
+    assert list(temporary.iterdir())
+    again = subprocess.run(
+        command, input="", capture_output=True, env=environment, text=True, check=True
+    )
+    assert again.stdout.endswith("[4000]\n")
+    assert not list(temporary.iterdir())
+
+
+def test_the_table_of_other_processes_is_plain_arrays_and_words(tmp_path: Path) -> None:
+    table = HeldOutRuns({"test": [RUN, "wörter, 中文 too; lone \udc80 ones"]}, 5).table
+    table.save(tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npy", ".json"}
+    opened = RunTable.open(tmp_path)
+    assert opened.numbers == table.numbers
+    texts = [RUN.upper(), "of wörter, 中文 too; lone ones", "nothing in common at all"]
+    for found, expected in zip(opened.find(texts), table.find(texts), strict=True):
+        assert found.tolist() == expected.tolist()
+    assert (table.find(texts)[0] >= 0).tolist() == [True, True, False]

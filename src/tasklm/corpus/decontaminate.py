@@ -5,14 +5,14 @@ memorised.
 from __future__ import annotations
 
 import functools
-import tempfile
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import joblib  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,54 +21,64 @@ from tasklm.corpus.kernels import fill_runs, find_runs
 from tasklm.corpus.processes import in_order, processes_for
 from tasklm.corpus.store import PassageStore
 from tasklm.corpus.words import words
+from tasklm.storage.files import full_disk_is_clear
+from tasklm.storage.scratch import Scratch
 from tasklm.tracking import Tracker
 
 MOST_EXAMPLES = 20
 _BATCH = 2048
 _WORTH_A_PROCESS = 16 << 20  # bytes of text: less is searched before a process has started
+_ARRAYS = ("task", "lengths", "hashes", "places", "sizes")  # the files of a table of runs
 
 Found = tuple[
     NDArray[np.int64], NDArray[np.int32]
 ]  # per passage: place of the first shared run, or -1, and its length
 
 
-class HeldOutRuns:
-    """Every run of words of the task texts, in a table of hashes that also knows the words
-    themselves.
-    """
+@dataclass(frozen=True)
+class RunTable:
+    """Runs of words in a table of hashes that also knows the words themselves."""
 
-    def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
-        self.numbers: dict[str, int] = {}
-        # split and number of each text, in order of its place
-        self.origins: list[tuple[str, int]] = []
-        self.short = self.unchecked = 0
-        parts, starts, lengths, first = [], [], [], []
-        place = 0
-        for split, texts in splits.items():
-            for number, text in enumerate(texts, 1):
-                own = words(text)
-                length = min(run_words, len(own))
-                if length < min(FEWEST_WORDS, run_words):
-                    self.unchecked += 1
-                    continue
-                self.short += length < run_words
-                ids = [self.numbers.setdefault(word, len(self.numbers) + 1) for word in own]
-                parts.append(np.array(ids, dtype=np.int32))
-                starts.append(np.arange(place, place + len(own) - length + 1, dtype=np.int64))
-                lengths.append(np.full(starts[-1].size, length, dtype=np.int32))
-                first.append(place)
-                self.origins.append((split, number))
-                place += len(own)
-        self.task = np.concatenate([*parts, np.empty(0, dtype=np.int32)])
-        self._first = np.array(first, dtype=np.int64)
-        all_starts = np.concatenate([*starts, np.empty(0, dtype=np.int64)])
-        all_lengths = np.concatenate([*lengths, np.empty(0, dtype=np.int32)])
-        self._lengths = np.unique(all_lengths)
-        slots = 1 << max(4, int(all_starts.size * 1.5).bit_length())
-        self._hashes = np.zeros(slots, dtype=np.uint64)
-        self._places = np.full(slots, -1, dtype=np.int64)
-        self._sizes = np.zeros(slots, dtype=np.int32)
-        fill_runs(self.task, all_starts, all_lengths, self._hashes, self._places, self._sizes)
+    numbers: dict[str, int]  # of the words, counted from 1 in this order
+    task: NDArray[np.int32]  # the words of all texts, end to end
+    lengths: NDArray[np.int32]  # those that runs have, each once
+    hashes: NDArray[np.uint64]
+    places: NDArray[np.int64]  # where in `task` the run of each hash starts, or -1
+    sizes: NDArray[np.int32]
+
+    @classmethod
+    def of(
+        cls,
+        numbers: dict[str, int],
+        task: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int32],
+    ) -> RunTable:
+        """The table of the runs that start at these places of `task` and have these lengths."""
+        slots = 1 << max(4, int(starts.size * 1.5).bit_length())
+        hashes = np.zeros(slots, dtype=np.uint64)
+        places = np.full(slots, -1, dtype=np.int64)
+        sizes = np.zeros(slots, dtype=np.int32)
+        fill_runs(task, starts, lengths, hashes, places, sizes)
+        return cls(numbers, task, np.unique(lengths), hashes, places, sizes)
+
+    def save(self, folder: Path) -> None:
+        """Writes the table for other processes, which map its arrays."""
+        with full_disk_is_clear(folder):
+            for name in _ARRAYS:
+                np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
+            (folder / "words.json").write_text(json.dumps(list(self.numbers)), encoding="utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> RunTable:
+        """The table that `save` wrote."""
+        names = json.loads((folder / "words.json").read_text(encoding="utf-8"))
+        arrays = [
+            # "c", not "r": compiled loops are for arrays that may be written
+            np.asarray(np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False))
+            for name in _ARRAYS
+        ]
+        return cls({name: number for number, name in enumerate(names, 1)}, *arrays)
 
     def find(self, texts: Sequence[str]) -> Found:
         """For each text the place of the first run it shares with the task, or -1, and the run's
@@ -86,15 +96,49 @@ class HeldOutRuns:
         find_runs(
             ids,
             ends,
-            self._lengths,
+            self.lengths,
             self.task,
-            self._hashes,
-            self._places,
-            self._sizes,
+            self.hashes,
+            self.places,
+            self.sizes,
             places,
             sizes,
         )
         return places, sizes
+
+
+class HeldOutRuns:
+    """Every run of words of the task texts, and which text each is from."""
+
+    def __init__(self, splits: Mapping[str, Sequence[str]], run_words: int) -> None:
+        numbers: dict[str, int] = {}
+        # split and number of each text, in order of its place
+        self.origins: list[tuple[str, int]] = []
+        self.short = self.unchecked = 0
+        parts, starts, lengths, first = [], [], [], []
+        place = 0
+        for split, texts in splits.items():
+            for number, text in enumerate(texts, 1):
+                own = words(text)
+                length = min(run_words, len(own))
+                if length < min(FEWEST_WORDS, run_words):
+                    self.unchecked += 1
+                    continue
+                self.short += length < run_words
+                ids = [numbers.setdefault(word, len(numbers) + 1) for word in own]
+                parts.append(np.array(ids, dtype=np.int32))
+                starts.append(np.arange(place, place + len(own) - length + 1, dtype=np.int64))
+                lengths.append(np.full(starts[-1].size, length, dtype=np.int32))
+                first.append(place)
+                self.origins.append((split, number))
+                place += len(own)
+        self._first = np.array(first, dtype=np.int64)
+        self.table = RunTable.of(
+            numbers,
+            np.concatenate([*parts, np.empty(0, dtype=np.int32)]),
+            np.concatenate([*starts, np.empty(0, dtype=np.int64)]),
+            np.concatenate([*lengths, np.empty(0, dtype=np.int32)]),
+        )
 
     def origin(self, place: int) -> tuple[str, int]:
         """The split and number of the text that a run comes from."""
@@ -105,9 +149,9 @@ class HeldOutRuns:
         1 ("example").
         """
         split, number = self.origin(place)
-        names = list(self.numbers)
+        names = list(self.table.numbers)
         return {
-            "words": " ".join(names[word - 1] for word in self.task[place : place + size]),
+            "words": " ".join(names[word - 1] for word in self.table.task[place : place + size]),
             "split": split,
             "example": number,
         }
@@ -131,13 +175,13 @@ def contaminated(
     result = Contamination(
         np.zeros(len(store), dtype=np.bool_), short=runs.short, unchecked=runs.unchecked
     )
-    if not runs.task.size:
+    if not runs.table.task.size:
         return result
     processes = processes or processes_for(store.bytes_up_to(len(store)), _WORTH_A_PROCESS)
     starts = range(0, len(store), _BATCH)
     with tracker.progress("searching the corpus for dev and test text", len(store)) as bar:
         for start, (places, sizes) in zip(
-            starts, _found(runs, store, starts, processes), strict=True
+            starts, _found(runs.table, store, starts, processes), strict=True
         ):
             result.banned[start : start + len(places)] = places >= 0
             for i in np.flatnonzero(places >= 0)[: MOST_EXAMPLES - len(result.examples)].tolist():
@@ -157,30 +201,26 @@ def contaminated(
     return result
 
 
-def _found(
-    runs: HeldOutRuns, store: PassageStore, starts: range, processes: int
-) -> Iterator[Found]:
+def _found(table: RunTable, store: PassageStore, starts: range, processes: int) -> Iterator[Found]:
     """Yields the results of `find` for the passages from each start; other processes map the table
-    of runs from a file.
+    from files.
     """
     if processes == 1:
-        yield from (_look(runs, store, start) for start in starts)
+        yield from (_look(table, store, start) for start in starts)
         return
-    with tempfile.TemporaryDirectory(prefix="tasklm-") as folder:
-        joblib.dump(runs, Path(folder) / "runs")
-        yield from in_order(
-            partial(_look_from_files, Path(folder) / "runs", store.folder), starts, processes
-        )
+    with Scratch() as folder:
+        table.save(folder)
+        yield from in_order(partial(_look_from_files, folder, store.folder), starts, processes)
 
 
-def _look(runs: HeldOutRuns, store: PassageStore, start: int) -> Found:
-    return runs.find(store.texts(start, min(start + _BATCH, len(store))))
+def _look(table: RunTable, store: PassageStore, start: int) -> Found:
+    return table.find(store.texts(start, min(start + _BATCH, len(store))))
 
 
-def _look_from_files(runs: Path, store: Path, start: int) -> Found:
-    return _look(*_opened(runs, store), start)
+def _look_from_files(table: Path, store: Path, start: int) -> Found:
+    return _look(*_opened(table, store), start)
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(runs: Path, store: Path) -> tuple[HeldOutRuns, PassageStore]:
-    return joblib.load(runs, mmap_mode="c"), PassageStore.open(store)
+def _opened(table: Path, store: Path) -> tuple[RunTable, PassageStore]:
+    return RunTable.open(table), PassageStore.open(store)

@@ -219,9 +219,8 @@ def _not_held_out(run: Run, task: TaskData, given: Given) -> Iterator[Example]:
         read, _ = reader.read(Path(given.file), data, labelled=False)
         examples += [dataclasses.replace(one, label=None, task=name) for one in read]
     held_out = {split: task.texts(split) for split in ("dev", "test") if task.texts(split)}
-    places, _ = HeldOutRuns(held_out, data.contamination_words).find(
-        [example.text for example in examples]
-    )
+    table = HeldOutRuns(held_out, data.contamination_words).table
+    places, _ = table.find([example.text for example in examples])
     for example, place in zip(examples, places.tolist(), strict=True):
         if place < 0:
             yield example

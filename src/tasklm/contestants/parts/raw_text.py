@@ -30,7 +30,7 @@ def clean_passages(job: Job) -> Iterator[list[str]]:
         return
     most = min(rules.USUAL_WORDS, int(SHARE * job.seconds * rules.WORDS_PER_SECOND))
     until = time.monotonic() + SHARE * job.seconds
-    held = HeldOutRuns(job.held_out, job.recipe.data.contamination_words)
+    held = HeldOutRuns(job.held_out, job.recipe.data.contamination_words).table
     words = 0
     with job.tracker.progress("counting words of the corpus", most) as bar:
         for batch in _batches(_spread(local_text(job.recipe.data), most)):

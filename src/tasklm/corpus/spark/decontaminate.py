@@ -26,7 +26,7 @@ def contaminated_on_spark(
     result = Contamination(
         np.zeros(len(store), np.bool_), short=runs.short, unchecked=runs.unchecked
     )
-    if not runs.task.size:
+    if not runs.table.task.size:
         return result
     known = store.spark.context.broadcast(runs)
     first_examples: list[tuple[int, dict[str, Any]]] = []
@@ -52,7 +52,7 @@ def _contaminated_passages(
 ) -> Iterator[tuple[NDArray[np.int64], list[tuple[int, dict[str, Any]]]]]:
     texts = chunk.texts()
     for first in range(0, len(texts), _FIND_AT_ONCE):
-        places, sizes = runs.value.find(texts[first : first + _FIND_AT_ONCE])
+        places, sizes = runs.value.table.find(texts[first : first + _FIND_AT_ONCE])
         shared = np.flatnonzero(places >= 0)
         examples = []
         for i in shared[:MOST_EXAMPLES].tolist():
