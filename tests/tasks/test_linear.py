@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.sparse import hstack
+from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 from tasklm.errors import DataError
+from tasklm.storage.scratch import scratch_of_process
 from tasklm.tasks.base import Label
 from tasklm.tasks.baselines import linear
 from tasklm.tasks.baselines.featuriser import evenly
@@ -195,6 +196,15 @@ def test_the_predictions_do_not_depend_on_processes_or_batches(
     monkeypatch.setattr(linear, "AT_ONCE", 7)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert tfidf_linear(train, held, "macro_f1") == usual
+
+
+def test_what_processes_share_is_in_a_folder_that_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    matrix = csr_matrix(np.ones((500, 500)))  # smaller ones are sent as they are
+    fit = linear.Fit(Setting(("words",), USUAL), matrix, np.zeros(500, np.bool_), 1, None)
+    files = linear.each_of(lambda fit: fit.matrix.data.filename, [fit, fit])
+    assert all(str(scratch_of_process().folder) in file for file in files)
 
 
 def test_characters_carry_unseen_word_forms_of_any_script() -> None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from tasklm.corpus.processes import processes_for
 from tasklm.corpus.words import count_words
 from tasklm.errors import DataError
+from tasklm.storage.scratch import scratch_of_process
 from tasklm.tasks.base import Floats, Label, Metric, score
 from tasklm.tasks.baselines.featuriser import MOST_FEATURES, Featuriser, evenly, joined
 from tasklm.tasks.baselines.text_vectors import WordVectors
@@ -342,7 +343,9 @@ def each_of(work: Callable[[Fit], Any], fits: Sequence[Fit]) -> list[Any]:
         range(len(fits)), key=lambda place: (-fits[place].matrix.nnz, -fits[place].setting.strength)
     )
     processes = processes_for(sum(fit.matrix.nnz for fit in fits), _WORTH_A_PROCESS)
-    results = Parallel(processes, mmap_mode="c")(delayed(work)(fits[place]) for place in slow_first)
+    shared = scratch_of_process().folder  # for the arrays that joblib maps into other processes
+    parallel = Parallel(processes, mmap_mode="c", temp_folder=shared)
+    results = parallel(delayed(work)(fits[place]) for place in slow_first)
     by_place = dict(zip(slow_first, results, strict=True))
     return [by_place[place] for place in range(len(fits))]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tasklm.corpus.processes import processes_for
 from tasklm.storage.files import write_text
+from tasklm.storage.scratch import scratch_of_process
 from tasklm.tasks.base import Floats, Unit
 from tasklm.tasks.baselines.option_words import MEASURES, Evidence, option_tokens, stem_weights
 from tasklm.tasks.examples import Example
@@ -83,7 +84,7 @@ class OptionFeatures:
         processes = processes_for(len(examples), _WORTH_A_PROCESS)
         size = max(1, -(-len(examples) // (4 * processes)))
         blocks = [examples[start : start + size] for start in range(0, len(examples), size)]
-        results = Parallel(processes)(
+        results = Parallel(processes, temp_folder=scratch_of_process().folder)(
             delayed(_measure)(self.weights, block, self.together) for block in blocks
         )
         return list(itertools.chain.from_iterable(results))
