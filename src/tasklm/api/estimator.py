@@ -5,7 +5,6 @@ conventions.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from tasklm.serve.predictor import Columns, Predictor
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import read_json, require_own, write_bytes
 from tasklm.storage.safe_reading import whole_text
+from tasklm.storage.scratch import Scratch
 from tasklm.tasks.base import Answer
 from tasklm.tasks.several import ALL, members_of
 from tasklm.tracking import Tracker
@@ -389,7 +389,5 @@ class TaskLM(Estimator):
         return Tracker(Console(stderr=True) if self.verbose else None, verbose=self.verbose > 1)
 
     def _temporary(self) -> Path:
-        self._keeps_folder = tempfile.TemporaryDirectory(
-            prefix="tasklm-"
-        )  # deleted with this object
-        return Path(self._keeps_folder.name) / "run"
+        self._scratch = Scratch()  # deleted with this object
+        return self._scratch.folder / "run"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +16,7 @@ from tasklm.errors import DataError, RunError, TaskLMError
 from tasklm.recipe.schema import MOST_THREADS
 from tasklm.run_folder import MODEL, find_run, is_run, recipe_of
 from tasklm.serve.connections import MOST, MOST_OF_ONE, Room, room_for
+from tasklm.storage.scratch import Scratch
 
 if TYPE_CHECKING:  # torch is imported only when needed, so that --help is instant
     from tasklm.serve.application import Settings
@@ -118,8 +118,8 @@ def serve(
         waiting=most_waiting,
         explain_seconds=explain_seconds,
     )
-    with bind(host, port) as listener, tempfile.TemporaryDirectory(prefix="tasklm-") as scratch:
-        opened = _opened(folder, engine, threads, Path(scratch))
+    with bind(host, port) as listener, Scratch() as scratch:
+        opened = _opened(folder, engine, threads, scratch)
         _say(
             f"{opened.predictor.task.kind} by {opened.name} "
             f"({opened.why}); workers × threads: {count} × {threads}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tasklm.pipeline.inputs import Inputs
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import absolute, dump
 from tasklm.storage.files import write_text
+from tasklm.storage.scratch import Scratch
 from tasklm.tracking import Tracker
 
 
@@ -24,8 +24,8 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
         raise RunError(f"{problem}. Name another file with --to, or delete it.")
     recipe = with_kind(recipe)
     check_settings(recipe)
-    with tempfile.TemporaryDirectory() as scratch:
-        data = read_images(recipe, Artefacts(Path(scratch)), Inputs(), Tracker())
+    with Scratch() as folder:
+        data = read_images(recipe, Artefacts(folder), Inputs(), Tracker())
     counts = Counter(data.classes[number] for number in data.train.labels.tolist())
     listed = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(8))
     total = len(data.labelled)

@@ -4,7 +4,6 @@ wrong.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -31,6 +30,7 @@ from tasklm.select.lexical.terms import stemmer
 from tasklm.serve.finished_run import model_of, run_of, training_examples
 from tasklm.storage.checksums import require_whole
 from tasklm.storage.files import write_text
+from tasklm.storage.scratch import Scratch
 from tasklm.tasks.readers.splits import read_splits
 from tasklm.tracking import Tracker
 
@@ -83,10 +83,8 @@ def _find(where: Path, query: str, k: int, tracker: Tracker, cache: Path | None)
     stem = stemmer(settings.stemming)
     (own_query,) = make_queries([query], settings)
     scoring = Scoring(settings.k1, settings.b, k)
-    with tempfile.TemporaryDirectory() as scratch:
-        place = Workplace(
-            Artefacts(Path(scratch)), Path(scratch), tracker, bytes_of(settings.memory)
-        )
+    with Scratch() as folder:
+        place = Workplace(Artefacts(folder), folder, tracker, bytes_of(settings.memory))
         ranking = search(index, [own_query], np.zeros(len(store), np.bool_), scoring, place)
         ranked = list(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
     return [

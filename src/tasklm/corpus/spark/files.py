@@ -9,7 +9,6 @@ task, from its first row to its last: this is what keeps the order.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +29,7 @@ from tasklm.corpus.spark.session import Spark, spark_errors_are_clear
 from tasklm.corpus.tables import TABLES, kind_of
 from tasklm.errors import DataError
 from tasklm.storage.files import digest
+from tasklm.storage.scratch import Scratch
 
 # bytes; the limit of Java's arrays, in which Spark passes a file
 _LARGEST_REMOTE = (1 << 31) - (1 << 16)
@@ -245,8 +245,8 @@ def _near_file(entry: tuple[int, str], read: Any) -> Iterator[Chunk | FileEnd]:
 
 def _far_file(entry: tuple[str, bytes], numbers: Any, read: Any) -> Iterator[Chunk | FileEnd]:
     address, content = entry
-    with tempfile.TemporaryDirectory(prefix="tasklm-") as folder:
-        path = Path(folder) / PurePosixPath(address).name
+    with Scratch() as folder:
+        path = folder / PurePosixPath(address).name
         path.write_bytes(content)
         del content
         yield from read(numbers.value[address], path)
