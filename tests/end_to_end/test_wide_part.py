@@ -24,6 +24,7 @@ from tasklm.serve.predictor import Predictor
 from tasklm.tasks.examples import Example
 from tasklm.tasks.readers.splits import read_splits
 from tasklm.tracking import SILENT
+from tests.conftest import write_jsonl
 from tests.end_to_end.conftest import options
 
 SMALL = {
@@ -76,6 +77,23 @@ def test_a_network_that_learns_nothing_leaves_the_linear_model(files: Path, tmp_
     again = (tmp_path / "run/model/artefact.json").read_bytes()
     fit(load(None, given), tmp_path / "run", SILENT)
     assert (tmp_path / "run/model/artefact.json").read_bytes() == again
+
+
+def test_a_model_reads_marks_beside_a_linear_model(files: Path, tmp_path: Path) -> None:
+    given = options(files, **SMALL, kind__marks="<<,[[")
+    for split in ("train", "dev", "test"):
+        rows = [json.loads(line) for line in (files / f"{split}.jsonl").read_text().splitlines()]
+        for row in rows:
+            first, *others, last = row["text"].split()
+            row["text"] = f"<< {first} >> {' '.join(others)} [[ {last} ]]"
+        given[f"data.{split}"] = str(write_jsonl(tmp_path / f"{split}.jsonl", rows))
+    scores = fit(load(None, given), tmp_path / "run", SILENT)
+    assert scores is not None and scores.ours is not None and scores.ours.dev is not None
+    dev = {row.name: row.dev.mean for row in scores.rows if row.dev is not None}
+    assert scores.ours.dev.mean >= dev["TF-IDF + linear"] > dev["majority"]
+    answers = Predictor(tmp_path / "run/model").answers([row["text"] for row in rows])
+    right = sum(row["label"] == one["label"] for row, one in zip(rows, answers, strict=True))
+    assert right > 0.8 * len(rows)
 
 
 def test_a_run_that_is_stopped_before_training_has_a_model(files: Path, tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ from tasklm.tokens.tokenizer import Vocabulary
 from tests.linear_models import fitted, write_linear
 from tests.samples import reseal
 from tests.several_models import joined_tasks
-from tests.tasks.wide_samples import labelled, task_of
+from tests.tasks.wide_samples import MARKED, labelled, task_of
 
-KINDS = ("classify", "multilabel", "regress", "choice", "tag", "span")
+KINDS = ("classify", MARKED, "multilabel", "regress", "choice", "tag", "span")
 
 
 def networks_of(folder: Path) -> Networks:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.tasks.test_linear import ENGLISH, topics
-from tests.tasks.wide_samples import labelled, task_of
+from tests.tasks.wide_samples import MARKED, labelled, task_of
 
 from tasklm.device.machine import set_up
 from tasklm.encoders.base import Shape
@@ -32,6 +32,8 @@ from tasklm.tokens.examples import EncodedExamples
 from tasklm.tokens.tokenizer import Vocabulary
 from tasklm.train.shares import PARTS, SHARES, _cuts, _is_sure, best_share
 from tasklm.train.stages import silenced
+
+KINDS = ("classify", MARKED, "multilabel", "regress", "choice")  # an answer a text
 
 
 @pytest.mark.parametrize("kind", ["classify", "choice"])
@@ -99,7 +101,7 @@ def test_a_share_of_the_network_is_folded_into_its_head(vocabulary: Vocabulary) 
     )
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
+@pytest.mark.parametrize("kind", [*KINDS, "tag", "span"])
 def test_a_silent_network_is_not_run_and_its_answers_are_the_same(
     kind: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +120,7 @@ def test_a_silent_network_is_not_run_and_its_answers_are_the_same(
     assert passes
 
 
-@pytest.mark.parametrize("kind", ["classify", "multilabel", "regress", "choice", "tag", "span"])
+@pytest.mark.parametrize("kind", [*KINDS, "tag", "span"])
 def test_the_share_with_the_least_loss_is_taken(kind: str, vocabulary: Vocabulary) -> None:
     task, train, wide, model = with_network(kind, vocabulary)
     machine = set_up(Hardware(device="cpu", precision="fp32"))
@@ -159,17 +161,13 @@ def test_parts_of_dev_end_where_examples_end() -> None:
     assert _cuts(np.array([4, 5, 9]), 1) == [4, 5, 9]
 
 
-@pytest.mark.parametrize("kind", ["classify", "choice", "multilabel"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_network_that_says_what_is_right_gains_and_one_that_is_silent_does_not(
     kind: str, vocabulary: Vocabulary
 ) -> None:
     task, train, wide, _ = with_network(kind, vocabulary)
     examples = encoded_with(wide, task, train, vocabulary, 32)
-    silent = [np.zeros((len(unit.places), wide.width)) for unit in examples.units]
-    for rows, unit in zip(silent, examples.units, strict=True):
-        added = unit.added()
-        if added is not None:
-            rows[-len(added) :] = added
+    silent = [np.array(unit.added(), np.float64) for unit in examples.units]
     assert not best_share(task, examples, silent, 1.0).gains
     targets = torch.split(examples.targets()[0], [len(unit.places) for unit in examples.units])
     helped = []

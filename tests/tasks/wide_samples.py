@@ -11,6 +11,8 @@ from tasklm.recipe.data_sections import Kind
 from tasklm.tasks.base import TASKS, Task
 from tasklm.tasks.examples import Example
 
+MARKED, MARKS = "marked", ("<<", "[[")  # classes of two marked words
+
 
 def labelled(kind: str, count: int, seed: int) -> list[Example]:
     """Examples of a kind whose words say something of their labels."""
@@ -18,6 +20,8 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
     rows = topics(count, seed, VAGUE)
     if kind == "classify":
         return rows
+    if kind == MARKED:
+        return [Example((_marked(draw, row.text.split()),), row.label) for row in rows]
     if kind == "multilabel":
         return [
             Example(row.texts, (str(row.label),) if draw.random() < 0.8 else ()) for row in rows
@@ -47,6 +51,13 @@ def labelled(kind: str, count: int, seed: int) -> list[Example]:
     return examples
 
 
+def _marked(draw: random.Random, words: list[str]) -> str:
+    """The words of a text, two of them marked."""
+    one, other = sorted(draw.sample(range(len(words)), 2))
+    words[one], words[other] = f"<< {words[one]} >>", f"[[ {words[other]} ]]"
+    return " ".join(words)
+
+
 def asking_for_a_number(draw: random.Random, words: list[str]) -> Example:
     """A question whose answer is the number after a word that it names; sometimes there is none."""
     named = draw.sample(sorted(set(words)), 2)
@@ -61,4 +72,6 @@ def asking_for_a_number(draw: random.Random, words: list[str]) -> Example:
 
 
 def task_of(kind: str, train: Sequence[Example]) -> Task:
+    if kind == MARKED:
+        return TASKS.get("classify").from_examples(train, Kind(marks=MARKS))
     return TASKS.get(kind).from_examples(train, Kind())

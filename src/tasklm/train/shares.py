@@ -50,13 +50,14 @@ class _Answers:
         sizes = [len(own) for own in self.both]
         ends = np.cumsum(sizes)
         cuts = _cuts(ends, self.task.together)
+        reads = len(self.targets) // ends[-1]  # targets of an answer: one at each place it reads
         losses: list[list[float]] = []  # of each part: those of the shares, then the wide part's
         for begin, end in zip([0, *cuts[:-1]], cuts, strict=True):
             first, last = np.searchsorted(ends, [begin, end - 1], side="right")
             inside = slice(first, last + 1)
             both, wide = np.concatenate(self.both[inside]), np.concatenate(self.wide[inside])
             tried = [*(_mixed(both, scale * wide, share) for share in SHARES), wide]
-            own = self.targets[begin:end]
+            own = self.targets[begin * reads : end * reads]
             losses.append([_loss(self.task, mix, own, sizes[inside]) for mix in tried])
         summed = np.array(losses)
         best = max(range(len(SHARES)), key=lambda number: (-summed[:, number].sum(), number))
