@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from soundness_runs.cells import STEPS, TOLERANCE, Cell, Outcome
+from soundness_runs.cells import MARGIN, SIGNED, STEPS, TOLERANCE, Cell, Outcome
 
 FACTORS = ("encoder", "objective", "kind", "length", "precision", "compiled")
 
@@ -24,7 +24,8 @@ def markdown(outcomes: Sequence[Outcome], cells: Sequence[Cell], device: str) ->
             f"{len(outcomes) - len(wrong)} are sound: no step skipped, "
             f"nothing compiled anew, a falling loss, and first losses as in"
         ),
-        f"fp32 on a CPU ({limits}).",
+        f"fp32 on a CPU ({limits}; {MARGIN} times that for {', '.join(SIGNED)}, whose loss has both",
+        "signs and is often near 0).",
         "",
         "| factor | value | cells | sound | first losses off, at most |",
         "|---|---|---|---|---|",

@@ -139,6 +139,20 @@ def test_any_text_can_be_written_with_the_vocabulary_of_the_kind(text: str) -> N
     assert folded
 
 
+def test_a_written_text_is_a_target_like_a_right_one() -> None:
+    """As `explain` has it, which asks what made the model write it. It may be empty."""
+    right = [*pairs(5, 0), Example(("one", ""), ("",))]
+    written = [replace(one, label=one.label[0]) for one in right]
+    task, vocabulary = Translate.from_examples(right, Kind()), vocabulary_of(right)
+    ours, theirs = (
+        [unit.targets for unit in EncodedExamples.of(task, some, vocabulary, 24).units]
+        for some in (written, right)
+    )
+    assert len(ours[0]) > 2  # all of the text, not its first letter
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_subwords_that_cannot_write_are_replaced_or_refused() -> None:
     assert writing_vocabulary("wordpiece") == writing_vocabulary("bpe") == "bpe"
     assert writing_vocabulary("file") == "file"

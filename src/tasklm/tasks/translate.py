@@ -135,11 +135,13 @@ class Translate(Unranked, Writes, Untuned):
         return []
 
     def encode(self, examples: Sequence[Example], tokeniser: Tokeniser, length: int) -> list[Unit]:
-        """A row for each source, cut at its end; targets are the tokens of the first right text."""
+        """A row for each source, cut at its end; targets are the tokens of the first right text, or
+        of the one that was written.
+        """
         sources = tokeniser.encode([example.texts[0] for example in examples])
         targets = None
         if examples and all(example.label is not None for example in examples):
-            targets = tokeniser.encode([example.label[0] for example in examples])
+            targets = tokeniser.encode([_to_write(example.label) for example in examples])
         return list(text_rows(sources, targets, tokeniser, length))
 
     def head(self, width: int, dropout: float, normed: bool = False) -> nn.Module:
@@ -244,6 +246,11 @@ class Translate(Unranked, Writes, Untuned):
     ) -> None:
         """None: this kind has no wide part."""
         return
+
+
+def _to_write(label: Any) -> str:
+    """The first right text, or the text of an answer."""
+    return label if isinstance(label, str) else str(label[0])
 
 
 def _candidate(unit: TextUnit, one: Written) -> dict[str, Any]:
