@@ -195,15 +195,16 @@ def test_check_tells_of_usual_marks_and_of_examples_without_them() -> None:
         finding.check: finding
         for finding in Classify(["a", "b"]).audit(Splits(all_marked, all_marked))
     }
-    assert "--kind.marks '<<,[['" in said["marks"].message
+    assert "without kind.marks = [] the head would read them" in said["marks"].message
     assert "marks" not in {
         finding.check for finding in Classify(["a", "b"]).audit(Splits(examples(), examples()))
     }
-    (warning, _) = [
+    (read, warning, _) = [
         finding
         for finding in marked().audit(Splits(examples(), examples()))
         if finding.check == "marks"
     ]
+    assert read.level == "ok" and "reads the markers << and [[" in read.message
     assert (
         warning.level == "warning"
         and "1 of the 4 examples of train" in warning.message
@@ -225,7 +226,22 @@ def test_a_first_recipe_has_the_marks_that_texts_have(tmp_path: Path) -> None:
         [{**row, "text": row["text"].replace("<<", "").replace("[[", "")} for row in rows],
     )
     starting_recipe(load(None, {"data.train": str(plain)}), tmp_path / "plain.toml")
-    assert load(tmp_path / "plain.toml").kind.marks == ()
+    assert load(tmp_path / "plain.toml").kind.marks is None
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [(None, MARKS), ((), ()), (("the",), ("the",))], ids=["auto", "none", "own"]
+)
+def test_usual_marks_are_read_unless_others_are_named(
+    given: tuple[str, ...] | None, read: tuple[str, ...]
+) -> None:
+    nearly_all = [
+        Example((f"the << cat >> sees the [[ ball ]] {n}",), "ab"[n % 2]) for n in range(9)
+    ]
+    train = [*nearly_all, Example(("the cat",), "a")]
+    assert Classify.from_examples(train, Kind(marks=given)).marks == read
+    if given is None:  # the other two of eleven have none
+        assert Classify.from_examples([*train, train[-1]], Kind()).marks == ()
 
 
 def test_the_words_around_marks_are_told_by_where_they_stand() -> None:

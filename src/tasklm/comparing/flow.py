@@ -157,7 +157,7 @@ def _order(folder: Folder, task: TaskData, entry: Entry) -> Order:
 def _worked(folder: Folder, task: TaskData, order: Order, place: str) -> str:
     """Builds the artefact of a contestant unless it is there; "" or why there is none."""
     entry, tracker = order.entry, folder.tracker
-    plain = TASKS.get(folder.recipe.data.kind).from_examples(task.splits.train, Kind())
+    plain = TASKS.get(folder.recipe.data.kind).from_examples(task.splits.train, Kind(marks=()))
     if problem := entry.contestant.against(plain):
         return problem
     try:

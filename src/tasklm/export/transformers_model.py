@@ -50,7 +50,8 @@ def check_transformers(source: Source) -> Elsewhere:
     if not there.ending:
         marks = " ".join(there.marks)
         problem = f"no class of transformers reads markers in the text ({marks})"
-        raise RecipeError([f"--to hf: {problem}. {ONNX}"])
+        way_out = f"{ONNX}, or train it to read none (--kind.marks '')"
+        raise RecipeError([f"--to hf: {problem}. {way_out}"])
     hidden = "dense.weight" in source.model.head.state_dict()
     if encoder not in MODERN and hidden and "dense" not in HEADS[there.ending]:
         problem = (

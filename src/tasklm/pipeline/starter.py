@@ -37,9 +37,10 @@ def starting_recipe(recipe: Recipe, path: Path) -> list[str]:
     files = find_files(data.corpus) if data.corpus else []
     total = sum(file.stat().st_size for file in files)
     metric, why = _metric(splits, data, recipe)
-    marks = recipe.kind.marks or usual_marks(
-        [example for example in splits.train if isinstance(example.label, str)]
-    )
+    marks = recipe.kind.marks
+    if marks is None:  # auto where there are none: more examples may have them
+        texts = [example for example in splits.train if isinstance(example.label, str)]
+        marks = usual_marks(texts) or None
     sections: dict[str, dict[str, Any]] = {
         "data": dataclasses.asdict(data),
         "kind": {"marks": marks},

@@ -121,10 +121,11 @@ class SeveralTasks:
 class Kind:
     """Settings of particular kinds of tasks."""
 
-    marks: tuple[str, ...] = key(
-        (),
+    marks: tuple[str, ...] | None = key(
+        None,
         "classify: opening markers of the entities in an example, such as '<<,[['; the head reads "
-        "them beside the first token",
+        "them beside the first token; auto: the usual ones if nine of ten texts have them; "
+        "'': none",
     )
     crf: bool = key(
         False,

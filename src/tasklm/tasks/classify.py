@@ -32,7 +32,7 @@ from tasklm.tasks.baselines.wide import Wide, labels_by
 from tasklm.tasks.baselines.wide_fitting import FittedWide, fit_classes
 from tasklm.tasks.examples import Example, Finding, Splits, first_few
 from tasklm.tasks.marks import MOST as MOST_MARKS
-from tasklm.tasks.marks import checked_marks, mark_findings, marked_places
+from tasklm.tasks.marks import checked_marks, mark_findings, marked_places, usual_marks
 from tasklm.tasks.metrics import class_metric
 from tasklm.tasks.readers.folders import is_dataset
 from tasklm.tasks.readers.sheets import SheetColumns
@@ -97,9 +97,10 @@ class Classify(Untuned):
 
     @classmethod
     def from_examples(cls, train: Sequence[Example], settings: Kind) -> Classify:
-        return cls(
-            sorted({str(example.label) for example in train}), checked_marks(train, settings.marks)
-        )
+        labels = sorted({str(example.label) for example in train})
+        if settings.marks is None:
+            return cls(labels, usual_marks(train))
+        return cls(labels, checked_marks(train, settings.marks))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Classify:

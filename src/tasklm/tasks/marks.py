@@ -70,7 +70,7 @@ def checked_marks(train: Sequence[Example], marks: Sequence[str]) -> tuple[str, 
     """
     remedy = (
         "Write each opening marker once in kind.marks, as in the texts, such as '<<,[[', or "
-        "leave the key out."
+        "leave the key out: usual ones are found."
     )
     if len(marks) > MOST:
         raise DataError(
@@ -102,19 +102,20 @@ def usual_marks(examples: Sequence[Example]) -> tuple[str, ...]:
 
 
 def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
-    """The examples without a marker; if no markers are set, a hint that the texts have
-    usual ones.
+    """That the head reads markers, and the examples without one; if it reads none, a hint that the
+    texts have usual ones.
     """
     if not marks:
         usual = usual_marks(splits.train)
         if not usual:
             return []
         message = (
-            f"texts have the markers {' and '.join(usual)}: "
-            f"--kind.marks '{','.join(usual)}' lets the head read them too."
+            f"texts have the markers {' and '.join(usual)}; without kind.marks = [] the head would "
+            "read them too."
         )
         return [Finding("ok", "marks", message)]
-    findings = []
+    message = f"the head reads the markers {' and '.join(marks)} beside the first token."
+    findings = [Finding("ok", "marks", message)]
     for name, part in splits.named().items():
         bare = [
             example

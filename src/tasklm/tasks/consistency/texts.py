@@ -49,7 +49,7 @@ class TextConsistency:
         """Full, first half and second half: the whole encoder reads a half of the text."""
         if self.reads > 1:
             problem = "half of a text may lack the marks that the head reads (kind.marks)"
-            way_out = "choose word-dropout or vat"
+            way_out = "choose word-dropout or vat, or read no marks: --kind.marks ''"
             raise RecipeError([f"finetune.unlabelled = cross-view: {problem}; {way_out}"])
         widths = dict.fromkeys(VIEWS, whole)
         return state_modules(VIEWS, widths, self.outputs, dropout)
