@@ -195,7 +195,7 @@ def test_check_tells_of_usual_marks_and_of_examples_without_them() -> None:
         finding.check: finding
         for finding in Classify(["a", "b"]).audit(Splits(all_marked, all_marked))
     }
-    assert "without kind.marks = [] the head would read them" in said["marks"].message
+    assert "--kind.marks '<<,[['" in said["marks"].message
     assert "marks" not in {
         finding.check for finding in Classify(["a", "b"]).audit(Splits(examples(), examples()))
     }

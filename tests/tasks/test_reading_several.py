@@ -96,6 +96,24 @@ def test_two_tasks_with_different_names_are_needed(tmp_path: Path) -> None:
     assert sources[1].data.dev == str(two / "dev.jsonl")
 
 
+def test_markers_of_one_of_several_tasks_are_named(tmp_path: Path) -> None:
+    """With them it takes turns with the others, without a linear part."""
+    for name, more in (("found", ""), ("named", '[kind]\nmarks = ["<<", "[["]\n')):
+        write_task(tmp_path, name)
+        for split in ("train", "dev", "test"):
+            file = tmp_path / name / f"{split}.jsonl"
+            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            write_jsonl(
+                file, [{**row, "text_a": f"<< {name} >> [[ x ]] {row['text_a']}"} for row in rows]
+            )
+        own = '[data]\ntrain = "train.jsonl"\ndev = "dev.jsonl"\ntest = "test.jsonl"\n'
+        (tmp_path / name / "recipe.toml").write_text(own + more, encoding="utf-8")
+    recipes = [str(tmp_path / name / "recipe.toml") for name in ("found", "named")]
+    task = read_several(recipe_of(*recipes)).task
+    assert task.member("found").task.to_dict().get("marks") is None
+    assert task.member("named").task.to_dict()["marks"] == ["<<", "[["]
+
+
 def test_a_recipe_brings_its_columns_kind_and_metric(tmp_path: Path) -> None:
     write_task(tmp_path, "rte")
     rows: list[Row] = [{"body": f"text {i}", "stars": i % 5} for i in range(40)]

@@ -110,8 +110,8 @@ def mark_findings(splits: Splits, marks: Sequence[str]) -> list[Finding]:
         if not usual:
             return []
         message = (
-            f"texts have the markers {' and '.join(usual)}; without kind.marks = [] the head would "
-            "read them too."
+            f"texts have the markers {' and '.join(usual)}: "
+            f"--kind.marks '{','.join(usual)}' lets the head read them too."
         )
         return [Finding("ok", "marks", message)]
     message = f"the head reads the markers {' and '.join(marks)} beside the first token."

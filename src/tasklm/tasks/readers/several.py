@@ -14,7 +14,7 @@ from pathlib import Path
 from tasklm.corpus.dedupe import text_key
 from tasklm.corpus.words import words
 from tasklm.errors import DataError, RecipeError
-from tasklm.recipe.data_sections import Data
+from tasklm.recipe.data_sections import Data, Kind
 from tasklm.recipe.parsing import named_value
 from tasklm.recipe.schema import Recipe
 from tasklm.recipe.toml import load
@@ -110,6 +110,12 @@ def columns_of(recipe: Recipe) -> dict[str, Data]:
     return columns
 
 
+def _settings(source: Source) -> Kind:
+    """Markers must be named: with them a task takes turns with others and has no linear part."""
+    kind = source.recipe.kind
+    return dataclasses.replace(kind, marks=kind.marks or ())
+
+
 def read_several(recipe: Recipe, audited: bool = True) -> JoinedTasks:
     """The tasks of several.tasks as one, with what the audit finds unless it is not wanted."""
     sources = sources_of(recipe)
@@ -126,7 +132,7 @@ def read_several(recipe: Recipe, audited: bool = True) -> JoinedTasks:
         if issubclass(kind, Writes):
             problem = f"{source.name} is of kind {source.data.kind}, which has a decoder of its own"
             raise RecipeError([f"several.tasks: {problem}; train it by itself"])
-        tasks[source.name] = kind.from_examples(own.train, source.recipe.kind)
+        tasks[source.name] = kind.from_examples(own.train, _settings(source))
         if audited:
             findings += [_of(source.name, one) for one in audit_splits(own, source.data)]
     metrics = metrics_of(recipe.evaluate.metric, tasks, sources)
