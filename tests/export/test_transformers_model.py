@@ -301,7 +301,7 @@ def test_a_head_from_before_norms_predicts_and_is_refused(
 
 def test_a_head_that_reads_at_marks_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
     with pytest.raises(
-        RecipeError, match=r"reads markers in the text \(<< \[\[\)\. Export it with --to onnx"
+        RecipeError, match=r"reads markers in the text \(<< \[\[\)\. Export it with --to onnx\. A"
     ):
         write_transformers(saved(tmp_path / "model", vocabulary, marks=["<<", "[["]), tmp_path)
 

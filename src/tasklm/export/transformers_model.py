@@ -50,7 +50,7 @@ def check_transformers(source: Source) -> Elsewhere:
     if not there.ending:
         marks = " ".join(there.marks)
         problem = f"no class of transformers reads markers in the text ({marks})"
-        way_out = f"{ONNX}, or train it to read none (--kind.marks '')"
+        way_out = f"{ONNX} A model trained with --kind.marks '' reads none."
         raise RecipeError([f"--to hf: {problem}. {way_out}"])
     hidden = "dense.weight" in source.model.head.state_dict()
     if encoder not in MODERN and hidden and "dense" not in HEADS[there.ending]:

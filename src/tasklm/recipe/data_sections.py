@@ -124,8 +124,8 @@ class Kind:
     marks: tuple[str, ...] | None = key(
         None,
         "classify: opening markers of the entities in an example, such as '<<,[['; the head reads "
-        "them beside the first token; auto: the usual ones if nine of ten texts have them, but "
-        "for one of several tasks; '': none",
+        "them beside the first token; auto: the usual ones if nine of ten texts have them (not "
+        "for one of several tasks); '': none",
     )
     crf: bool = key(
         False,
