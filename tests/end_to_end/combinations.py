@@ -102,7 +102,7 @@ def ended(one: Combination, folder: Path) -> str:
         if problem.startswith("fault"):
             return problem
     exported, problem = _call("export", str(folder / "run"), "--to", "onnx", "--out", onnx)
-    if exported and not problem:
+    if exported:
         second, problem = _call("predict", onnx, asked)
         current, _ = _call("predict", model, asked)  # an update may have replaced it
         if second and _labels(second) != _labels(current or first):
@@ -122,8 +122,14 @@ def _call(*words: str) -> tuple[Result | None, str]:
 
 
 def _labels(result: Result) -> list[Any]:
+    """What answers say in words, alone or in lists; numbers may differ a little."""
     answers = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    return [{key: value for key, value in one.items() if isinstance(value, str)} for one in answers]
+    return [{key: one[key] for key in one if _is_words(one[key])} for one in answers]
+
+
+def _is_words(value: Any) -> bool:
+    listed = value if isinstance(value, list) else [value]
+    return all(isinstance(part, str) for part in listed)
 
 
 def _write(one: Combination, path: Path, count: int, seed: int) -> Path:
